@@ -4,7 +4,8 @@ Eight functions (``check``, ``partition``, ``risks``, ``diverges``, ``compile``,
 do what the commands of the same name do. Each takes a model first (a graph, its output tensors, a compiled model, or
 the path of a model file), then ``target`` (``"m1"``, ``"m1,m5"``, ``"m1..m6"``, ``"all"``), and returns an object that
 can be printed and has ``to_json()``; ``estimate`` returns microseconds. ``compile`` and ``estimate`` take one chip,
-``compile_all`` and ``estimate_all`` several. ``aneforge.numerics`` is the home of the functions that compare chips.
+``compile_all`` and ``estimate_all`` several. ``aneforge.Study`` is one model on
+some chips: every function asks one, and several questions to one of them share the work.
 ``aneforge.target("M2 Pro")`` gives the data of one chip, with the evidence behind each value; ``aneforge.input(...)``
 starts a graph.
 """
@@ -15,9 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aneforge.advice.estimates import Estimates, estimate, estimate_all
     from aneforge.authoring import bridge, pwl
-    from aneforge.checking import Check, check
-    from aneforge.compiler.compile import Compiled
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
     from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate_provenance
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning
     from aneforge.divergence.verdicts import predict_fp16_divergence
     from aneforge.errors import AneforgeError, GraphError
-    from aneforge.estimates import Estimates, estimate, estimate_all
     from aneforge.exports import SavedNetplist, export_coreml, save_netplist
     from aneforge.frontends import LoadError, from_torch, load, load_graph, onnx_to_tensor
-    from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.encoding import Encoded
     from aneforge.graph.ops.blocks import (
@@ -103,15 +101,20 @@ if TYPE_CHECKING:
     from aneforge.graph.ops.trainable import conv2d, conv_block, conv_param, group_norm_train
     from aneforge.loading import load_onnx, load_program
     from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
-    from aneforge.numerics.comparison import Comparison, compare
     from aneforge.numerics.cures import reduce_sum_to_matmul
-    from aneforge.numerics.pairwise import DivergenceReport, diverges
-    from aneforge.numerics.risk import RiskReport, precision_risk, risks
     from aneforge.output.by_chip import ByChip
     from aneforge.probes import ProbeReport, probe
-    from aneforge.programs import Programs, compile_all
-    from aneforge.regions import Partition, partition
-    from aneforge.running import RunResult, run
+    from aneforge.study.checking import Check, check
+    from aneforge.study.comparison import Comparison, compare
+    from aneforge.study.pairwise import DivergenceReport, diverges
+    from aneforge.study.partition import Partition
+    from aneforge.study.plan import partition
+    from aneforge.study.preflight import Preflight
+    from aneforge.study.preflighting import preflight, preflight_all
+    from aneforge.study.programs import Programs, compile_all
+    from aneforge.study.risk import RiskReport, precision_risk, risks
+    from aneforge.study.running import RunResult, run
+    from aneforge.study.study import Study
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
         OP_CATALOG,
@@ -181,11 +184,15 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.loading": "load_onnx load_program",
     },
     "Check a model against chips": {
-        "aneforge.checking": "Check check",
-        "aneforge.gate.preflight": "Preflight preflight preflight_all",
-        "aneforge.regions": "Partition partition",
-        "aneforge.numerics": "DivergenceReport RiskReport diverges predict_fp16_divergence risks",
-        "aneforge.numerics.risk": "precision_risk",
+        "aneforge.study.study": "Study",
+        "aneforge.study.checking": "Check check",
+        "aneforge.study.preflight": "Preflight",
+        "aneforge.study.preflighting": "preflight preflight_all",
+        "aneforge.study.partition": "Partition",
+        "aneforge.study.plan": "partition",
+        "aneforge.study.pairwise": "DivergenceReport diverges",
+        "aneforge.study.risk": "RiskReport precision_risk risks",
+        "aneforge.divergence.verdicts": "predict_fp16_divergence",
         "aneforge.numerics.cures": "reduce_sum_to_matmul",
         "aneforge.divergence.numeric_warnings": "CrossChipFP16Warning PrecisionWarning",
         "aneforge.output.by_chip": "ByChip",
@@ -193,20 +200,19 @@ _HOMES: dict[str, dict[str, str]] = {
     },
     "Compile": {
         "aneforge.model": "Model MultiModel SegmentedModel compile compile_multi",
-        "aneforge.programs": "Programs compile_all",
-        "aneforge.compiler.compile": "Compiled",
+        "aneforge.study.programs": "Programs compile_all",
         "aneforge.compiler.program": "Program",
         "aneforge.compiler.refusal": "CompileError",
         "aneforge.tuning": "attention_tiles tune tune_attention tune_precision",
     },
     "Run in the simulator": {
-        "aneforge.running": "RunResult run",
-        "aneforge.numerics": "Comparison compare",
+        "aneforge.study.running": "RunResult run",
+        "aneforge.study.comparison": "Comparison compare",
         "aneforge.model": "fidelity",
     },
     "Measure (estimate times)": {
         "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate_provenance",
-        "aneforge.estimates": "Estimates estimate estimate_all",
+        "aneforge.advice.estimates": "Estimates estimate estimate_all",
         "aneforge.cost.peak": "project_peak",
     },
     "Deploy": {
@@ -256,7 +262,6 @@ __all__ = [
     "CheckpointedStack",
     "Comparison",
     "CompileError",
-    "Compiled",
     "CrossChipFP16Warning",
     "DispatchFloorWarning",
     "DivergenceReport",
@@ -282,6 +287,7 @@ __all__ = [
     "RunResult",
     "SavedNetplist",
     "SegmentedModel",
+    "Study",
     "Target",
     "Tensor",
     "Trainer",

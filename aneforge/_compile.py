@@ -31,8 +31,8 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
     from aneforge.codecs.graphs import Options, compressed
     from aneforge.compiler.compile import compile_target
     from aneforge.compiler.refusal import CompileError
-    from aneforge.divergence.numeric_warnings import warn_divergence
     from aneforge.graph.graph import Graph
+    from aneforge.study.verdicts import warn_divergence
 
     family_of_arch(target)
     graph, chip = Graph.of(out), find_target(target)

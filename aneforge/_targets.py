@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aneforge.divergence.verdicts import FP16_SLICE_SAT, predict_fp16_divergence
-from aneforge.gate.preflight import OpReport, Preflight, preflight
+from aneforge.study.preflight import OpReport, Preflight
+from aneforge.study.preflighting import preflight
 from aneforge.targets.families import MIN_FAMILY, Family, supports_mil
 from aneforge.targets.hal import has_texture_engine
 from aneforge.targets.host import TargetDetectionWarning, detect_family

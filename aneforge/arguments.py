@@ -19,7 +19,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import Node
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
-from aneforge.targets.listed import chip_list, one_chip
+from aneforge.targets.listed import DEFAULT, chip_list, one_chip
 
 __all__ = ["DEFAULT_NAMES", "Chips", "Source", "chip_of", "chips_of", "graph_of", "model_name", "value_in_file"]
 
@@ -54,11 +54,13 @@ def model_name(model: Source) -> str:
     return ", ".join(names[output.uid] for output in graph.outputs[:4])
 
 
-def chips_of(target: Chips, default: str, model: Source = None) -> dict[str, Target]:
-    """Chips by the names they were asked for, in order. None is the chip of a compiled ``model``, else ``default``."""
+def chips_of(target: Chips, model: Source = None, *, first: bool = False) -> dict[str, Target]:
+    """Chips by the names they were asked for, in order. None is the chip of a compiled ``model``, else the default
+    chips, or the ``first`` of them."""
     if target is None:
         compiled_for = getattr(model, "target", None)
-        target = compiled_for if isinstance(compiled_for, Target) else default
+        usual = one_chip(DEFAULT) if first else DEFAULT
+        target = compiled_for if isinstance(compiled_for, Target) else usual
     listed = [target] if isinstance(target, (str, int, Target)) or not isinstance(target, Iterable) else list(target)
     chips: dict[str, Target] = {}
     for item in listed:

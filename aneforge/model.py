@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -26,10 +25,10 @@ from aneforge.compiler.plan import Segment
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
 from aneforge.cost.estimate import DEFAULT_SCOPE, warn_dispatch_floor
-from aneforge.divergence.numeric_warnings import PrecisionWarning, warn_precision, warn_slices
 from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.numerics.loss_warnings import warn_losses
 from aneforge.ports import input_array, output_array, port_numbers
 from aneforge.sim.engine import MODES
 from aneforge.sim.executor import Plan, Run
@@ -463,26 +462,9 @@ def build(
 def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4, times: bool = True) -> None:
     """What the user should know of a model before running it. ``stacklevel`` 4 is the line that called the caller;
     ``times`` warns of calls that are hardly more than their dispatch."""
-    warn_slices(model.graph, model.target, stacklevel)
-    if check_precision:
-        warn_precision(model.graph, model.target, stacklevel)
-        _warn_risks(model.program, stacklevel)
+    warn_losses(model.graph, model.program, stacklevel, check_precision)
     if times:
         warn_dispatch_floor(model.program, stacklevel)
-
-
-def _warn_risks(program: Program, stacklevel: int) -> None:
-    """What rules know to be wrong in the program; slices that clamp have a warning of their own, and what another
-    runtime would do with the model is for ``check`` to say."""
-    by_rule: dict[tuple[str, str], tuple[list[str], Any]] = {}
-    for node, finding in program.risks:
-        if finding.rule != "slice-saturation" and "direct" in (finding.runtimes or ("direct",)):
-            by_rule.setdefault((finding.rule, finding.message), ([], finding))[0].append(node)
-    for nodes, finding in by_rule.values():
-        more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
-        what = f"{', '.join(nodes[:4])}{more}: {finding.message.rstrip('.')} {finding.evidence.label()}"
-        hint = f". {finding.hint[0].upper()}{finding.hint[1:]}" if finding.hint else ""
-        warnings.warn(f"{what} (rule {finding.rule}){hint}", PrecisionWarning, stacklevel=stacklevel)
 
 
 # Names that graphs have for what the backend calls otherwise.

@@ -10,7 +10,6 @@ import numpy as np
 
 from aneforge.arguments import Chips, chips_of
 from aneforge.compiler.refusal import CompileError
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.graph.ops.contraction import conv
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
@@ -130,7 +129,7 @@ def probe(target: Chips = None, progress: Progress | None = None) -> ProbeReport
     """
     results: dict[str, ChipProbes] = {}
     refused: dict[str, str] = {}
-    chips = chips_of(target, DEFAULT_CHIPS["probe"])
+    chips = chips_of(target)
     for number, (name, chip) in enumerate(chips.items()):
         if progress is not None:
             progress(number, len(chips), f"probing {name}")

@@ -20,9 +20,9 @@ from typing import Any
 
 import networks
 
-from aneforge.compiler.compile import compile_all
 from aneforge.graph import Graph
 from aneforge.model import compile as compile_model
+from aneforge.study.programs import compile_all
 
 SIZES = (2_000, 10_000, 50_000)
 TARGET = "h13"

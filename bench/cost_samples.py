@@ -25,7 +25,7 @@ from aneforge.cost.program import is_resident, work_of_program
 from aneforge.cost.rates import Constants
 from aneforge.cost.work import Work, work_of_row
 from aneforge.errors import AneforgeError
-from aneforge.regions.placement import fixed_costs
+from aneforge.study.placement import fixed_costs
 from aneforge.targets import store
 from aneforge.targets.names import target as find_target
 

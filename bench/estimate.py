@@ -92,13 +92,13 @@ def check(folder: Path) -> None:
     from aneforge.arguments import chips_of
     from aneforge.compiler.compile import compile_target
     from aneforge.cost.estimate import estimate_program
-    from aneforge.regions.partition import partitions_for
+    from aneforge.study.study import Study
 
-    files, chips = sorted(folder.rglob("*.pt2")), chips_of("all", "all")
+    files, chips = sorted(folder.rglob("*.pt2")), chips_of("all")
     compared = different = 0
     for file in files:
         graph = af.load(file)
-        for name, split in partitions_for(graph, chips).items():
+        for name, split in Study.on(graph, chips).partitions().items():
             for number, program in split.programs.items():
                 alone = compile_target(split.graph_of(number), chips[name])
                 together, apart = estimate_program(program), estimate_program(alone)

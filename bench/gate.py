@@ -164,6 +164,22 @@ def all_targets(size: int = 100_000) -> dict[str, float]:
     return {"one": one, "all": many}
 
 
+def walk_rate(size: int = 10_000) -> float:
+    """Backend ops a second of the range analysis, with everything that it read of weights known."""
+    import aneforge as af
+    from aneforge.numerics.promises import promised_values
+    from aneforge.numerics.transfer import walk
+    from aneforge.sim.engine import Engine
+    from aneforge.study.outcome import outcomes
+
+    graph, chip = af.Graph.of(transformer(af, size)), af.target("h13")
+    draft = outcomes(graph, [chip], None)[chip.name].draft
+    assert draft is not None
+    known, engine = promised_values(graph, graph.names()), Engine.of(chip)
+    seconds, _ = best(lambda: walk(engine, draft.code, known, errors=False), 5)
+    return len(draft.code) / seconds
+
+
 def exponent(figures: dict[str, Any], work: str, key: str) -> float:
     small, large = figures[f"{work} {SIZES[0]}"], figures[f"{work} {SIZES[-1]}"]
     return math.log(large[key] / small[key]) / math.log(large["nodes"] / small["nodes"])
@@ -222,6 +238,7 @@ def main() -> None:
     for work in ("chain", "transformer"):
         built, checked = (exponent(figures, work, key) for key in ("build_s", "check_s"))
         print(f"growth exponent of {work}: build {built:.2f}, check {checked:.2f}")
+    print(f"range analysis of a transformer: {walk_rate():,.0f} ops/s")
     times = all_targets()
     print(f"one target {times['one']:.3f} s, all 28 {times['all']:.3f} s: {times['all'] / times['one']:.1f} times")
 

@@ -17,10 +17,10 @@ from networks import bert_encoder, resnet50
 
 from aneforge.graph.graph import Graph
 from aneforge.model import compile as compile_model
-from aneforge.numerics import calibrate, compare, divergences_between, risks_on
 from aneforge.sim.compare import differences
 from aneforge.sim.inputs import drawn_sample
 from aneforge.sim.nodes import NodeValues
+from aneforge.study import calibrate, compare, divergences_between, risks_on
 
 PAIR = ("m1", "m5")
 

@@ -144,8 +144,9 @@ def _stated_by(entry: Row, check: Row) -> frozenset[str]:
 
 def _read_again() -> None:
     """Let the rules read the data again."""
-    for name in ("rules.base", "rules.status", "rules.validators", "judge", "check", "programs"):
-        for member in vars(import_module(f"aneforge.compiler.legal.{name}")).values():
+    legal = ("rules.base", "rules.status", "rules.validators", "judge", "check", "programs")
+    for name in ("aneforge.targets.ops", *(f"aneforge.compiler.legal.{name}" for name in legal)):
+        for member in vars(import_module(name)).values():
             if hasattr(member, "cache_clear"):
                 member.cache_clear()
 

@@ -7,19 +7,19 @@ import json
 import numpy as np
 import pytest
 from split_kit import encoder
+from study_kit import partition_for
 
 import aneforge as af
-from aneforge import estimates as estimates_module
 from aneforge.advice import LEAST_GAIN, Change, advise
 from aneforge.advice.batch import batched
 from aneforge.advice.change import Question
 from aneforge.codecs.encoders import encode, encoders_for
 from aneforge.cost.host import host_band
 from aneforge.graph.graph import Graph
-from aneforge.regions.partition import partition_for, partitions_for
-from aneforge.regions.split import HOST
 from aneforge.rewrites.rewrite import applied, scene_of
 from aneforge.rewrites.stored import dense_of
+from aneforge.study.split import HOST
+from aneforge.study.study import Study
 from aneforge.targets.names import target
 from aneforge.tuning.attention import query_tiles
 from aneforge.tuning.stored_forms import stored_site
@@ -186,7 +186,7 @@ def test_it_says_when_nothing_helps():
 
 def test_changes_are_worked_out_only_when_they_are_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr(estimates_module, "advise", lambda *arguments: asked.append(arguments) or {})
+    monkeypatch.setattr("aneforge.advice.estimates.advise", lambda *arguments: asked.append(arguments) or {})
     result = af.estimate_all(dense_layers(), "m2")
     assert result["m2"].us > 0
     assert not asked
@@ -221,7 +221,7 @@ def test_json_has_the_changes_and_the_facts_of_the_first_call():
 
 def test_a_change_whose_numbers_are_known_to_be_wrong_is_not_told(monkeypatch):
     assert "weights as int8" in told(dense_layers(), "m2")
-    monkeypatch.setattr(Question, "new_risks", lambda self, graph, chips: set(chips))
+    monkeypatch.setattr(Question, "new_risks", lambda self, changed: set(changed.chips))
     assert "weights as int8" not in told(dense_layers(), "m2")
 
 
@@ -234,12 +234,11 @@ def test_the_same_answer_for_one_chip_and_for_several():
 
 def test_a_model_of_many_nodes_has_fewer_changes_worked_out(monkeypatch):
     graph = dense_layers()
-    splits = partitions_for(graph, {"m2": target("m2")})
-    estimates = {"m2": splits["m2"].estimate(SCOPE)}
-    every = advise(splits, estimates, SCOPE)["m2"].worked_out
+    study = Study(graph, "m2", scope=SCOPE)
+    every = advise(study)["m2"].worked_out
     monkeypatch.setattr("aneforge.advice.ranking._FEWEST_WORKED_OUT", 1)
     monkeypatch.setattr("aneforge.advice.ranking._NODES", 1)
-    bounded = advise(splits, estimates, SCOPE)["m2"]
+    bounded = advise(study)["m2"]
     assert bounded.worked_out == 1 < every
     assert bounded.left_out == every - 1
 

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from study_kit import partition_for
 from typer.testing import CliRunner
 
 import aneforge as af
@@ -16,7 +17,6 @@ from aneforge.compress import advise, encode
 from aneforge.compress.layers import layers_of, moments_of
 from aneforge.compress.storage import DEFAULT_ENCODINGS, ENCODINGS, is_worth_encoding
 from aneforge.inputs import samples_of
-from aneforge.regions.partition import partition_for
 
 CHIPS = "m1,m2,m3,m5"
 

@@ -188,7 +188,7 @@ QUESTIONS = [
     Row(af.compile_multi, ([slow()],), COMPILE),
     Row(af.compile_all, (slow(),), {"target": "m1,m5", "route": "direct", **NO_FILE}),
     Row(af.estimate, (slow(),), {"int8": True, "target": "m1", "scope": "coreml_call", **NO_FILE}),
-    Row(af.estimate_all, (slow(),), {"target": "m1", "scope": "host_call", "vendor": True, "changes": 1, **NO_FILE}),
+    Row(af.estimate_all, (slow(),), {"target": "m1", "scope": "coreml_call", "vendor": True, "changes": 1, **NO_FILE}),
     Row(af.precision_risk, (cut(),), {"verbose": True, "target": "m5", "ranges": 4.0, **NO_FILE}),
     Row(af.preflight, (cut(), "h12"), {"route": "direct"}),
     Row(af.preflight_all, (cut(),), {"target": "m1", "route": "direct"}),

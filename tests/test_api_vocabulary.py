@@ -17,9 +17,9 @@ from aneforge.arguments import chips_of, graph_of
 from aneforge.cli import say
 from aneforge.cli.app import app
 from aneforge.cli.settings import SETTINGS
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.inputs import samples_of
+from aneforge.targets.listed import DEFAULT
 
 NET = """
 import numpy as np
@@ -100,7 +100,7 @@ def test_functions_and_commands_have_the_same_options_and_defaults(name):
         told = options[option].default
         if option == "--target" and name != "compile":
             assert default is None
-            assert told == DEFAULT_CHIPS[name]
+            assert told == (None if name == "run" else DEFAULT)
         elif option not in ("--dim", "--target"):
             assert told == default, option
 
@@ -118,11 +118,11 @@ def test_the_help_lists_every_public_name_once_by_task():
 
 
 def test_the_functions_across_chips_have_one_home():
-    from aneforge import numerics
+    from aneforge import study
 
-    for name in ("compare", "diverges", "risks", "predict_fp16_divergence", "precision_risk", "reduce_sum_to_matmul"):
-        assert getattr(numerics, name) is getattr(af, name)
-        assert name in (numerics.__doc__ or "") or name in numerics.__all__
+    for name in ("compare", "diverges", "risks", "precision_risk", "Study"):
+        assert getattr(study, name) is getattr(af, name)
+        assert name in study.__all__
 
 
 # The model.
@@ -173,12 +173,13 @@ def test_symbolic_dimensions_and_functions_are_for_files():
 
 def test_chips_are_named_as_on_the_command_line():
     m1, m5 = af.target("m1"), af.target("m5")
-    assert chips_of("m1,m5", "all") == {"m1": m1, "m5": m5}
-    assert list(chips_of("m1..m3", "all")) == ["m1", "m2", "m3"]
-    assert chips_of(["m1,m5", m5, 2], "all") == {"m1": m1, "m5": m5, "h17": m5, "h13": m1}
-    assert len(chips_of(None, "all")) == 28
+    assert chips_of("m1,m5") == {"m1": m1, "m5": m5}
+    assert list(chips_of("m1..m3")) == ["m1", "m2", "m3"]
+    assert chips_of(["m1,m5", m5, 2]) == {"m1": m1, "m5": m5, "h17": m5, "h13": m1}
+    assert list(chips_of(None)) == ["m1", "m2", "m3", "m4", "m5", "m6"]
+    assert list(chips_of(None, first=True)) == ["m1"]
     with pytest.raises(ArgumentError, match="the list is empty"):
-        chips_of([], "all")
+        chips_of([])
     for function in (af.compile, af.estimate, af.tune, af.precision_risk):
         with pytest.raises(AneforgeError, match="target takes one chip, but 'm1,m5' names 2; choose one: m1, m5"):
             function(small(), target="m1,m5")

@@ -114,7 +114,7 @@ def test_the_file_says_what_it_is_and_names_no_place(home):
     gate(write=True, target="m1,m5")
     content = Path("net.py.baseline.json").read_text()
     document = json.loads(content)
-    assert document["format"] == 1
+    assert document["format"] == 2
     assert document["aneforge"] == af.__version__
     assert document["model"]["name"] == "net.py"
     assert document["seed"] == 0
@@ -204,8 +204,8 @@ def damaged(change):
     ("change", "told"),
     [
         (
-            lambda d: d.update(format=2, aneforge="9.9"),
-            r"format 2.*reads format 1.*by aneforge 9\.9.*aneforge ci update",
+            lambda d: d.update(format=3, aneforge="9.9"),
+            r"format 3.*reads format 2.*by aneforge 9\.9.*aneforge ci update",
         ),
         (lambda d: d.pop("kind"), "not a baseline of aneforge"),
         (lambda d: d.pop("targets"), "the file has no 'targets'"),
@@ -216,7 +216,7 @@ def damaged(change):
         (lambda d: d["targets"].update(h99=d["targets"]["h13"]), "target 'h99' is none that aneforge"),
         (damaged(lambda t: t["estimate"].update(us="fast")), r"'targets\.h13\.estimate\.us' is 'fast', not a number"),
         (damaged(lambda t: t["estimate"].update(us=0)), r"targets\.h13\.estimate\.us' is 0\.0, not a time"),
-        (damaged(lambda t: t["verdict"].pop("runs")), r"'targets\.h13\.verdict' has no 'runs'"),
+        (damaged(lambda t: t["verdict"].pop("engine")), r"'targets\.h13\.verdict' has no 'engine'"),
         (damaged(lambda t: t["numerics"]["result"].update(sample="xyz")), "not a text of fp16 bits"),
         (damaged(lambda t: t.update(numerics=[])), r"'targets\.h13\.numerics' is \[\], not a record"),
     ],
@@ -333,7 +333,7 @@ def test_a_chip_that_no_longer_takes_the_model(home, capsys):
     status, found = outcomes(capsys)
     assert status == 1
     assert [(each["target"], each["node"]) for each in found["program-lost"]] == [("h13", "stem")]
-    assert "an axis of 20000 exceeds the 16384 that h13 takes" in found["program-lost"][0]["message"]
+    assert "an axis of 20000 exceeds the 16384 that M1 takes" in found["program-lost"][0]["message"]
     assert found["verdict-worse"][0]["is"].startswith("oversize extent")
     assert "tile the axis" in found["verdict-worse"][0]["hint"]
     status, printed = gate(capsys)
@@ -345,7 +345,7 @@ def test_a_chip_that_no_longer_takes_the_model(home, capsys):
 def test_a_model_with_no_program_keeps_its_verdicts_and_getting_one_is_a_note(home, capsys):
     write(**WIDE)
     status, printed = gate(capsys, write=True, target="m1,m5")
-    assert "M1: no program, so verdicts only; check-legality: stem: oversize extent" in printed
+    assert "M1: nothing runs on its engine, so verdicts only; extent: stem: oversize extent" in printed
     assert gate(capsys)[0] == 0
     edited = json.loads(Path("net.py.baseline.json").read_text())
     assert edited["targets"]["h13"]["numerics"] is None
@@ -369,29 +369,30 @@ def test_a_node_that_goes_and_one_that_comes(home, capsys):
     assert [(each["node"], each["was"]) for each in found["verdict-worse"]] == [("answer", "native or not there")]
 
 
-def test_a_chip_below_the_gate_that_refuses_for_another_reason(home, capsys):
-    # An A12 is below the floor of conversion: its programs are refused by the passes, not by the gate.
+def test_a_chip_below_the_floor_that_refuses_by_the_same_rule(home, capsys):
     write(**WIDE)
     gate(write=True, target="h11")
     assert (
-        json.loads(Path("net.py.baseline.json").read_text())["targets"]["h11"]["verdict"]["refused"]["by"]
-        == "check-legality"
+        json.loads(Path("net.py.baseline.json").read_text())["targets"]["h11"]["verdict"]["refused"]["by"] == "extent"
     )
     write(**{**WIDE, "width": 21000})
     capsys.readouterr()
     status, found = outcomes(capsys)
     assert status == 0
-    assert [(each["severity"], each["node"]) for each in found["refusal-changed"]] == [("warning", "stem")]
-    assert "21000" in found["refusal-changed"][0]["is"]
+    assert set(found) == {"model-changed"}  # still refused by the same rule
 
 
 def test_a_refusal_is_recorded_without_the_line():
     from aneforge.baseline.observe import _refusal
-    from aneforge.compiler.refusal import CompileError, Refusal
+    from aneforge.compiler.refusal import Refusal
+
+    class Split:
+        def __init__(self, reason):
+            self.reasons = {7: reason}
+            self.refusals = {7: Refusal("stem", "extent", reason)}
 
     texts = [f"conv [1, 2] at net.py:{line}: too wide" for line in (5, 50)]
-    found = {_refusal(CompileError("h11", "lower", [Refusal("stem", "extent", each)]), {}).why for each in texts}
-    assert found == {"conv [1, 2]: too wide"}
+    assert {_refusal(Split(text), {}).why for text in texts} == {"conv [1, 2]: too wide"}
 
 
 def test_estimates_within_and_beyond_the_tolerance(home, capsys):

@@ -17,15 +17,15 @@ from test_plots import Picture, check_words, hover
 import aneforge as af
 from aneforge.cli import compare as command
 from aneforge.cli.model_file import load_model
-from aneforge.compiler.compile import compile_all
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, OutputDifference, Pair
-from aneforge.numerics.comparison import compare
 from aneforge.sim.compare import Tally
 from aneforge.sim.executor import Plan
 from aneforge.sim.inputs import drawn_sample
 from aneforge.sim.nodes import NodeValues
+from aneforge.study.comparison import compare
+from aneforge.study.programs import compile_all
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 STATISTICS = ("elements", "changed", "max_ulp", "mean_ulp", "scaled_ulp", "max_abs", "lost")
@@ -229,7 +229,7 @@ def test_the_first_step_that_is_not_finite_is_the_earliest_of_all_samples():
     [((4, 10), 1), ((2, 3, 7), 2), ((6,), 0), ((4, 1), None), ((1, 8, 1, 1), 1), ((1, 8, 2, 1), None), ((), None)],
 )
 def test_where_scores_lie(shape, axis):
-    from aneforge.numerics.comparison import _score_axis
+    from aneforge.study.comparison import _score_axis
 
     assert _score_axis(shape) == axis
 

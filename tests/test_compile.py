@@ -15,7 +15,7 @@ from random_graphs import random_graph
 
 import aneforge as af
 from aneforge.anec import AnecError, parse, read, verify, write
-from aneforge.compiler.compile import Compiled, compile_target
+from aneforge.compiler.compile import compile_target
 from aneforge.compiler.passes import PASSES, checked_order
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.compiler.refusal import CompileError
@@ -146,7 +146,7 @@ def test_the_default_target_is_the_host_or_the_floor(monkeypatch):
 
 def test_compile_all_maps_targets_to_programs_and_counts_the_distinct_ones():
     compiled = af.compile_all(small(), target="all")
-    assert isinstance(compiled, Compiled)
+    assert isinstance(compiled, af.Programs)
     assert list(compiled) == NAMES
     assert not compiled.refused
     assert sorted(name for group in compiled.groups() for name in group) == sorted(NAMES)

@@ -17,9 +17,9 @@ from aneforge.gate.evaluate import evaluate
 from aneforge.graph import Graph
 from aneforge.plans import compute_plan, contributed_rows, read_plan, timed_row
 from aneforge.plans.files import plan_from_json
-from aneforge.regions import partition
 from aneforge.report.gather import report
 from aneforge.report.tables import measured_csv
+from aneforge.study.plan import partition
 
 DETECTOR = str(Path(__file__).parents[1] / "examples" / "detector.onnx")
 SYSTEM = "macOS 26.1"

@@ -16,14 +16,10 @@ from random_graphs import random_graph
 import aneforge as af
 from aneforge.anec.interpret import named_constants, rule_of
 from aneforge.cli.model_file import load_model
-from aneforge.divergence.verdicts import graph_verdicts
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
 from aneforge.numerics.cures import CURES, reduce_sum_to_matmul, rewritten
 from aneforge.numerics.identity import digests
-from aneforge.numerics.pairwise import divergences_between
-from aneforge.numerics.ranges import calibrate
-from aneforge.numerics.risk import risks_on
 from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import Value, rounded, rounding
 from aneforge.report import report
@@ -34,6 +30,10 @@ from aneforge.sim.executor import stored_constant
 from aneforge.sim.nodes import NodeValues
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel
+from aneforge.study.pairwise import divergences_between
+from aneforge.study.ranges import calibrate
+from aneforge.study.risk import risks_on
+from aneforge.study.verdicts import graph_verdicts
 
 FAMILIES = ("h13", "h14g", "h15", "h16g", "h17", "h18g")
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -354,7 +354,7 @@ def test_a_rounding_is_no_larger_than_its_bound():
 
 
 def kinds(out, chip, ranges):
-    return [(each.node, each.kind) for each in risks_on(out, chip, ranges)]
+    return [(each.node, each.rule) for each in risks_on(out, chip, ranges)]
 
 
 def test_the_published_cliffs():
@@ -418,7 +418,7 @@ def test_scaled_attention_keeps_the_scores():
     q, k = (af.input((1, 4, 64, 64), name=name) for name in "qk")
     out = ((q @ k.mT) * 0.125).softmax(-1)
     found = risks_on(out, "m1", 30.0)
-    assert [each.kind for each in found] == ["accumulator"]
+    assert [each.rule for each in found] == ["accumulator"]
     assert not risks_on(rewritten(out, found), "m1", 30.0)
 
 

@@ -12,7 +12,6 @@ from urllib.request import url2pathname
 import pytest
 
 from aneforge.arguments import chips_of
-from aneforge.defaults import DEFAULT_CHIPS
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -55,7 +54,7 @@ def test_the_demo_ends_with_a_page_to_open(demo):
     page = Path(url2pathname(urlsplit(address.removeprefix("Open in a browser: ")).path))
     text = page.read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html>")
-    for name in chips_of(None, DEFAULT_CHIPS["report"]):
+    for name in chips_of(None):
         assert f'id="chip-{name.lower().replace(" ", "-")}"' in text
 
 

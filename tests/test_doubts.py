@@ -9,8 +9,8 @@ import pytest
 
 import aneforge as af
 from aneforge.graph.graph import Graph
-from aneforge.numerics.doubts import doubts_of_graph
 from aneforge.sim.tables import fitted
+from aneforge.study.doubts import doubts_of_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning")
 RNG = np.random.default_rng(11)
@@ -118,8 +118,11 @@ def test_check_names_fits_and_long_sums_of_squares():
     report = af.check(out, "m1,m5")
     text = str(report)
     assert "doubtful: 1 silu node: the table is a fit (U41 on M1; N59 on M5)" in text
-    assert "energy: sum_square adds 65,536 squares, which pass 65504 from a root mean square of 1 on" in text
-    assert "unit" not in " ".join(report.doubts)
+    for chip in ("m1", "m5"):
+        (entry,) = report[chip].risk
+        assert (entry.name, entry.rule, entry.basis) == ("energy", "overflow", "any finite input")
+        assert "a sum of 65536 squares can exceed 65504" in entry.message
+    assert "unit" not in text
     assert report.to_json()["doubts"] == report.doubts
     assert report.ok
     assert not doubts_of_graph(Graph.of(x.relu()), {"m1": af.target("m1")})

@@ -7,9 +7,10 @@ import gc
 import numpy as np
 import pytest
 from split_kit import encoder
+from study_kit import partitions_for
 
 import aneforge as af
-from aneforge.compiler.compile import compile_target, programs_for
+from aneforge.compiler.compile import compile_target
 from aneforge.compiler.pipeline import _alike
 from aneforge.compiler.shown import Schedule
 from aneforge.cost.columns import columns_of
@@ -17,7 +18,7 @@ from aneforge.cost.estimate import _known_demands, demands_of, estimate_program
 from aneforge.cost.layers import Surroundings, times_of
 from aneforge.cost.program import is_resident, work_of_program
 from aneforge.graph.graph import Graph
-from aneforge.regions.partition import partitions_for
+from aneforge.study.programs import compile_all
 from aneforge.targets.chip import compiler_target, target_names
 from aneforge.targets.lifecycle import first_load_of, wake_of, watts_by_data
 from aneforge.targets.names import target
@@ -106,7 +107,7 @@ def test_layers_that_do_the_same_are_timed_once_and_as_one_by_one(make):
 
 
 def test_programs_of_one_module_share_their_schedule_and_what_is_worked_out_from_it():
-    compiled = programs_for(image(), [target("h17"), target("h17a")])
+    compiled = compile_all(image(), [target("h17"), target("h17a")])
     one, other = compiled["h17"], compiled["h17a"]
     assert one.module is other.module
     assert one.schedule is other.schedule

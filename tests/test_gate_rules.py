@@ -546,7 +546,7 @@ def test_both_sides_of_a_boundary(case, fine, wrong):
     assert rule not in [finding.rule for finding in passed.findings]
     refused = judge(wrong, target(chip), route)
     found = next(finding for finding in refused.findings if finding.rule == rule)
-    assert (refused.verdict, found.effect) == (word, word)
+    assert (refused.verdict, found.verdict) == (word, word)
     assert found.message
     assert found.hint or RULES[rule].validates  # their sentences say what a layer must be
     assert (found.stage in STAGES, found.route) == (True, route)
@@ -641,7 +641,7 @@ def test_the_worst_finding_is_the_verdict():
     both = Query("conv", X, {"weight": (8, 8, 1, 16)}, {"strides": [7, 7]})
     verdict = judge(both, target("M1"))
     assert verdict.verdict == "reject"
-    assert [finding.effect for finding in verdict.findings] == ["reject", "decompose"]
+    assert [finding.verdict for finding in verdict.findings] == ["reject", "decompose"]
     assert verdict.findings[0].oversize
     assert verdict.to_json()["findings"][0]["limit"] == 13
     assert "C16" in str(verdict) or "13" in str(verdict)
@@ -679,7 +679,7 @@ def test_what_only_another_runtime_refuses_is_no_refusal_of_the_program():
     """A user's graph is asked about for all runtimes: its own program runs, and the message names who fails."""
     query = Query("chain:layer", weights={"encoding": "int4_grouped"}, runtime=ALL_RUNTIMES)
     (finding,) = judge(query, target("M5 Pro")).findings
-    assert (finding.effect, finding.runtimes) == ("cpu", ("coreml", "coreai"))
+    assert (finding.verdict, finding.runtimes) == ("cpu", ("coreml", "coreai"))
     assert finding.message.endswith("(by Core ML and Core AI).")
     assert finding.to_json()["runtimes"] == ["coreml", "coreai"]
     assert judge(query, target("M4")).verdict == "reject"  # there its own program does not compile either (MON)

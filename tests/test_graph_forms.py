@@ -9,8 +9,8 @@ from test_one_answer import FORMS
 import aneforge as af
 from aneforge.compiler.legal.passes import as_graph_for
 from aneforge.compiler.legal.table import REWRITES
-from aneforge.gate.outcome import outcomes
 from aneforge.graph import Graph
+from aneforge.study.outcome import outcomes
 
 CHIPS = ("h13", "h17s")
 

@@ -177,14 +177,17 @@ def test_files_that_are_no_netplists(tmp_path):
 
 
 def test_a_netplist_goes_by_the_direct_route(tmp_path):
-    """Authored layers are gated by bytes, not by the floors of conversion: sine has no unit below A15."""
+    """Authored layers are gated by their validators, not by the floors of conversion: no unit computes a sine."""
     units = {"u": unit("Neuron", "x", {"Type": "Sin"})}
     file = written(tmp_path, units, {"x": (1, 4, 4, 4)}, {"y": "u"})
     graph = af.load(file)
     assert graph.route == "direct"
-    assert af.compile(graph, target="m3").route == "direct"
     with pytest.raises(af.CompileError, match="This platform doesn't support Neuron Sin"):
         af.compile(graph, target="m1")
+    with pytest.raises(af.CompileError, match="the function Sin cannot be authored on any chip") as caught:
+        af.compile(graph, target="m3")
+    assert caught.value.route == "direct"
+    assert af.compile(graph, target="m3", route="conversion").route == "conversion"
     assert af.compile(graph, target="m1", route="conversion").route == "conversion"  # which rewrites it
     graph.save(tmp_path / "kept.aneforge")
     assert af.load(tmp_path / "kept.aneforge").route == "direct"

@@ -12,7 +12,6 @@ import aneforge as af
 from aneforge.compress import advise, quantise
 from aneforge.compress.quantise import RANGES
 from aneforge.cost.program import work_of_program
-from aneforge.gate.preflight import preflights
 
 INTEGER_CHIPS = ("m4", "m5", "m6")
 
@@ -106,8 +105,8 @@ def around_the_product():
 
 
 def rules_against(graph):
-    report = preflights(graph, {"m5": af.target("m5")}, "conversion")["m5"]
-    return {finding.message for risk in report.risk for finding in risk.findings}
+    report = af.preflight(graph, "m5")
+    return {finding.message for entry in (*report.risk, *report.placement) for finding in entry.findings}
 
 
 def test_no_pair_stands_around_a_product():

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.checking import check
+from aneforge.advice.estimates import estimate_all
 from aneforge.errors import AneforgeError
-from aneforge.estimates import estimate_all
 from aneforge.report.gather import report
 from aneforge.report.markdown import markdown
 from aneforge.report.tables import layers_csv, summary_csv
+from aneforge.study.checking import check
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 CHIPS = "m1,m2,m5,h12"

@@ -202,7 +202,7 @@ def test_suffixes():
 
 
 def test_a_folder_a_missing_folder_and_the_model_itself_are_refused_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(gather, "graph_of", lambda *words: pytest.fail("the work began"))
+    monkeypatch.setattr(gather, "Study", lambda *words, **named: pytest.fail("the work began"))
     assert "a folder; give the name of a file" in refused("report", DETECTOR, "-o", str(tmp_path))
     assert "does not exist" in refused("report", DETECTOR, "-o", str(tmp_path / "no" / "x.html"))
     assert "not a format" in refused("report", DETECTOR, "-o", str(tmp_path / "x.docx"))
@@ -234,7 +234,7 @@ def test_ctrl_c_in_the_middle_of_the_work_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(*words, **named):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gather, "estimates_of", interrupted)
+    monkeypatch.setattr(gather, "Estimates", interrupted)
     done = run("report", DETECTOR, "--target", "m1", "-o", str(tmp_path / "x.html"))
     assert done.exit_code != 0
     assert list(tmp_path.iterdir()) == []
@@ -348,7 +348,7 @@ def test_stored_forms_have_the_bytes_and_times_of_a_model_that_was_compiled_so()
             model = af.compile(af.linear(x, w), target=chip, compress=form)
             (weight,) = [each for each in model.program.weights if each.flow is not None]
             assert (forms[form].streaming[chip] == 1) is weight.streams
-            assert forms[form].us[chip] == pytest.approx(model.estimate("coreml_call").us, rel=1e-3)
+            assert forms[form].us[chip] == pytest.approx(model.estimate().us, rel=1e-3)
         assert forms["fp16"].us[chip] == told.chips[0 if chip == "m1" else 1].us
     assert forms["int4"].bytes < forms["int8"].bytes < forms["fp16"].bytes == 2 * w.size
     assert "m1" in forms["blockwise"].why
@@ -376,7 +376,7 @@ def test_the_cut_that_core_ml_would_make_is_a_what_if():
     assert row.kind == "cut"
     assert row.us
     for chip, us in row.us.items():
-        assert us == pytest.approx(likely[chip].estimate("coreml_call").us, rel=1e-3)
+        assert us == pytest.approx(likely[chip].estimate().us, rel=1e-3)
     moved = {told.ops[node].name for node in row.nodes}
     rules = af.partition(model, "m1,h12")
     assert moved == {

@@ -22,9 +22,9 @@ from aneforge.errors import AneforgeError, LoadError, UnknownNameError, first_li
 from aneforge.frontends import onnx_graph
 from aneforge.frontends.folding import onnx_cost
 from aneforge.inputs import read_arrays
-from aneforge.numerics import divergences_between, risks_on
 from aneforge.output import text
 from aneforge.output.files import write_arrays, write_folder, write_whole, written_file, written_folder
+from aneforge.study import divergences_between, risks_on
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402

@@ -17,7 +17,7 @@ from same_op_kit import assert_same
 
 import aneforge as af
 from aneforge.frontends import coreml
-from aneforge.numerics.risk import risks_on
+from aneforge.study.risk import risks_on
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -322,8 +322,8 @@ def test_other_graphs_are_told_apart():
 
 def test_risks_name_a_mask_beyond_fp16(tmp_path):
     graph = from_onnx(tmp_path, ROWS["mask of -1e9"])
-    (found,) = (each for each in risks_on(graph, "m1", {"x": 4.0}) if each.kind == "infinite-constant")
+    (found,) = (each for each in risks_on(graph, "m1", {"x": 4.0}) if each.rule == "infinite-constant")
     assert "infinite in fp16" in found.message
-    assert "-3e4" in found.suggestion
+    assert "-3e4" in found.hint
     x = af.input(X)
-    assert not [each for each in risks_on(x + -3e4, "m1") if each.kind == "infinite-constant"]
+    assert not [each for each in risks_on(x + -3e4, "m1") if each.rule == "infinite-constant"]

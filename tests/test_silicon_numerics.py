@@ -1,7 +1,7 @@
 """Measured facts that a simulator can express, each by its recipe, on every chip that gave it.
 
-The facts lie beside the clone; without them these tests are skipped. What does not hold yet is an expected failure
-with its reason, and a fact of a kind that no recipe here covers has to be named in NOT_NUMBERS.
+All facts lie beside the clone; without them an extract of them is tested (evidence_kit.py). What does not hold yet is
+an expected failure with its reason, and a fact of a kind that no recipe here covers has to be named in NOT_NUMBERS.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from evidence_kit import evidence
 
 import aneforge as af
 from aneforge.compiler.compile import compile_target
@@ -22,10 +22,7 @@ from aneforge.sim.tables import activation, look_up
 from aneforge.targets import target
 from aneforge.targets.assumed import compile_fact
 
-FACTS = Path(__file__).resolve().parents[2] / "shared" / "facts" / "silicon" / "numerics_train.json"
-if not FACTS.is_file():
-    pytest.skip("the published measurements are not beside this clone", allow_module_level=True)
-ROWS = json.loads(FACTS.read_text())["facts"]
+ROWS = json.loads(evidence("numbers.json", "silicon/numerics_train.json").read_text(encoding="utf-8"))["facts"]
 
 NOT_NUMBERS = {
     "accuracy": "networks whose weights are not published",

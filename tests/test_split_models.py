@@ -3,7 +3,6 @@ region."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import warnings
@@ -11,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 from split_kit import encoder, half, many_refusals, whole
+from study_kit import partition_for, partitions_for
 from typer.testing import CliRunner
 
 import aneforge as af
@@ -19,10 +19,10 @@ from aneforge.compiler.compile import compile_target
 from aneforge.cost.estimate import estimate_program
 from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError
-from aneforge.regions import reasons
-from aneforge.regions.partition import cut_alike, partition_for, partitions_for
-from aneforge.regions.placement import fixed_costs
-from aneforge.regions.split import ENGINE, HOST
+from aneforge.study import answers, partitioning, reasons
+from aneforge.study.placement import fixed_costs
+from aneforge.study.split import ENGINE, HOST
+from aneforge.study.study import Study
 from aneforge.targets import store
 from aneforge.targets import target as chip_named
 from aneforge.tuning.search import search
@@ -64,7 +64,7 @@ def test_verdicts(tmp_path):
     report = af.check(str(encoder(tmp_path)), "m1,m5")
     in_part = f"in part: {split.on_engine} of {split.ops} ops on the engine"
     assert report.verdicts == {"m1": in_part, "m5": in_part}
-    assert in_part in str(report)
+    assert f"in part: {split.on_engine} of {split.ops}" in str(report)
     assert not report.ok
     assert af.check(whole(), "m1").verdicts == {"m1": "yes"}
     alone = af.Graph([af.topk(af.input((4, 64)), 8)])
@@ -104,8 +104,8 @@ def test_a_model_that_fits_is_the_case_of_one_region():
 def test_all_refusals_are_found_in_one_attempt(monkeypatch):
     """Twenty refused ops, two looks: at the whole, and at each region once."""
     looked = []
-    real = reasons.outcomes
-    monkeypatch.setattr(reasons, "outcomes", lambda graph, *rest: looked.append(graph) or real(graph, *rest))
+    real = answers.outcomes_of
+    monkeypatch.setattr(answers, "outcomes_of", lambda graph, *rest: looked.append(graph) or real(graph, *rest))
     split = partition_for(many_refusals(20), M1)
     assert sum(node.op == "topk" for node in split.graph.nodes) == len(split.reasons) == 20
     assert len(looked) == 1 + len(split.cut.on_engine)
@@ -120,13 +120,11 @@ def test_chips_that_refuse_the_same_share_a_cut():
 
 def test_a_region_that_stays_refused_goes_to_the_host_whole(monkeypatch):
     """However often a region is refused, there is an answer."""
-    module = inspect.getmodule(partition_for)
-    assert module is not None
-    real = module.refused_in_regions
+    real = partitioning.refused_in_regions
 
-    def stubborn(cut, targets, checked, whole_regions):
+    def stubborn(cut, targets, whole_regions):
         """A compiler that refuses the first op of every engine region."""
-        refused = real(cut, targets, checked, whole_regions)
+        refused = real(cut, targets, whole_regions)
         for region in cut.on_engine:
             nodes = region.nodes if whole_regions else region.nodes[:1]
             for target in targets:
@@ -134,7 +132,7 @@ def test_a_region_that_stays_refused_goes_to_the_host_whole(monkeypatch):
                     refused[target.name][node.uid] = reasons.Refusal(cut.names[node.uid], "stubborn", "it is refused")
         return refused
 
-    monkeypatch.setattr(module, "refused_in_regions", stubborn)
+    monkeypatch.setattr(partitioning, "refused_in_regions", stubborn)
     x = af.input((4, 64), name="x")
     for _ in range(40):
         x = x.relu() + 1.0
@@ -348,7 +346,7 @@ def test_the_numbers_of_a_table_bound_what_an_embedding_gives(tmp_path):
     calm = af.risks(str(encoder(tmp_path)), "m1").only
     wild = af.risks(str(encoder(tmp_path, table_scale=3000.0)), "m1").only
     assert "layer0/matmul" not in {risk.node for risk in calm}
-    assert ("layer0/matmul", "accumulator") in {(risk.node, risk.kind) for risk in wild}
+    assert ("layer0/matmul", "accumulator") in {(risk.node, risk.rule) for risk in wild}
     assert calm.in_part.startswith("in part: ")
     assert calm.in_part in str(calm)
 
@@ -375,7 +373,7 @@ def test_what_lies_behind_a_difference_is_not_called_equal():
 
 def test_a_common_cut_takes_the_refusals_of_both():
     graph = many_refusals(3)
-    splits = cut_alike(graph, partitions_for(graph, {chip.name: chip for chip in (M1, M5)}))
+    splits = Study.on(graph, {chip.name: chip for chip in (M1, M5)}).cut_alike()
     assert splits["h13"].cut is splits["h17"].cut
     assert len(splits["h17"].refusals) == 3
 

@@ -14,10 +14,10 @@ import aneforge as af
 from aneforge.cli.app import app
 from aneforge.graph.graph import Graph
 from aneforge.numerics.cures import CURES, rewritten
-from aneforge.numerics.risk import risks_on
 from aneforge.numerics.underflow import expected_loss
 from aneforge.rewrites.stable import STABLE_FORMS
 from aneforge.sim.engine import Engine
+from aneforge.study.risk import risks_on
 
 pytestmark = pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning")
 M1 = af.target("m1")
@@ -38,7 +38,7 @@ def error(out, feeds, chip="m1"):
 def cured(out, ranges, kind, chip="m1"):
     """The risk of one kind, and the graph with the rewrites of all risks."""
     found = risks_on(out, chip, ranges)
-    (risk,) = [each for each in found if each.kind == kind]
+    (risk,) = [each for each in found if each.rule == kind]
     assert risk.rewrite in CURES
     other = rewritten(out, found, af.target(chip))
     assert not risks_on(other, chip, ranges)
@@ -145,7 +145,7 @@ def test_short_rows_and_large_values_are_fine():
 def test_long_rows_are_told_where_nothing_bounds_the_values():
     q, k, v = (af.input((1, 2, 2048, 16), name=name) for name in "qkv")
     out = ((q @ k.mT).softmax(-1) @ (v.exp() * v.exp())).named("attended")
-    (risk,) = [each for each in risks_on(out, "m1") if each.kind == "underflow"]
+    (risk,) = [each for each in risks_on(out, "m1") if each.rule == "underflow"]
     assert "their range is not known" in risk.message
     assert (risk.expected_error or 0) > 0.01
     assert risk.rewrite == "scaled-product"
@@ -166,7 +166,7 @@ def test_products_of_small_numbers():
 def test_small_weights():
     out = af.input((1, 64), name="x").linear(np.full((8, 64), 1e-4)).named("dense")
     (risk,) = risks_on(out, "m1", 0.5)
-    assert (risk.kind, risk.rewrite) == ("underflow", None)
+    assert (risk.rule, risk.rewrite) == ("underflow", None)
     assert error(out, {"x": np.random.default_rng(5).uniform(-0.5, 0.5, (1, 64))}) > 0.1
 
 
@@ -245,7 +245,7 @@ def test_running_sums(size, kind):
     out = af.input((1, 2048), name="x").cumsum(-1).named("c")
     feeds = {"x": np.random.default_rng(9).uniform(low, size, (1, 2048))}
     found = risks_on(out, "m1", {"x": (low, size)})
-    risk = next(each for each in found if each.kind in (kind, "overflow"))
+    risk = next(each for each in found if each.rule in (kind, "overflow"))
     assert risk.rewrite == "scaled-cumsum"
     other = rewritten(out, found, M1)
     before, after = error(out, feeds), error(other, feeds)
@@ -280,7 +280,7 @@ def test_only_nodes_at_risk_are_rewritten():
 def test_a_rewrite_is_named_only_where_it_fits():
     q, k = (af.input((1, 4, 64, 64), name=name) for name in "qk")
     (bare,) = risks_on((q @ k.mT).named("scores"), "m1", 30.0)
-    assert (bare.kind, bare.rewrite) == ("accumulator", None)
+    assert (bare.rule, bare.rewrite) == ("accumulator", None)
     (scaled,) = risks_on((q @ k.mT).named("scores") * 0.125, "m1", 30.0)
     assert scaled.rewrite == "scaled-attention"
     lines = str(risks_on((q @ k.mT).named("scores"), "m1", 30.0))
@@ -331,7 +331,7 @@ def test_a_model_with_host_ops_is_looked_at_in_its_regions(tmp_path):
     file = tmp_path / "host.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(file))
     report = af.risks(file, "m1").only
-    assert [risk.kind for risk in report] == ["overflow"]
+    assert [risk.rule for risk in report] == ["overflow"]
     assert report[0].node == "power"
     calibrated = af.risks(file, "m1", inputs={"ids": np.arange(5).reshape(1, 5)}).only
     assert not calibrated  # the numbers of the table are small

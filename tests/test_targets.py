@@ -77,7 +77,10 @@ def test_every_known_value_names_a_known_source_and_conflict():
 
 
 def test_capability_is_monotone_from_a13_up():
-    for name in op_names():
+    # Chapter 26 has these units from A14 on, and an M5 refused them when they were authored (AF.caps, C12).
+    rings = {"ring_buffer_writer", "anec.ring_buffer_writer", "ring_write", "tensor_to_circular_buffer"}
+    refused_later = {"CropResize", "RingBufferWriter", *rings}
+    for name in set(op_names()) - refused_later:
         ranks = [RANK[op_status(name, family)] for family in LADDER]
         assert ranks == sorted(ranks), name
 
@@ -129,7 +132,8 @@ def test_op_status_takes_labels_and_routes():
     assert op_status("sin", "A13") == "decompose"
     assert op_status("sin", Family.A13, route="direct") == "reject"
     assert op_status("add", 2, route="direct") == "native"
-    assert op_status("cumsum", 2, route="direct") == "reject"  # no such route
+    assert op_status("cumsum", 2, route="direct") == "decompose"  # the product with a triangle is made of units
+    assert op_status("cross_product", 2, route="conversion") == "native"  # a bridge in the converted program
     with pytest.raises(UnknownNameError, match="route 'side door' is unknown; choose one: conversion, direct"):
         op_status("sin", 2, route="side door")
 

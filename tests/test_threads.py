@@ -19,9 +19,10 @@ import aneforge as af
 from aneforge.divergence import verdicts
 from aneforge.graph import node, weights
 from aneforge.graph.cache import SharedCache
-from aneforge.numerics import divergences_between, stored
+from aneforge.numerics import stored
 from aneforge.process import quiet_collector, quiet_warnings
 from aneforge.sim import tables
+from aneforge.study import divergences_between
 
 THREADS = 8
 CHIPS = ["h13", "h14", "h16g", "h17s"]
@@ -337,7 +338,7 @@ def test_a_cache_forgets_the_oldest_and_stays_within_its_bound():
 
 def test_caches_keyed_by_what_users_pass_in_have_a_bound():
     """Whatever is kept by shapes, attributes or weights."""
-    for cached in (tables.activation, verdicts._verdict):
+    for cached in (tables.activation, verdicts.verdict_on):
         assert cached.cache_info().maxsize
     for cached in (node._signatures, weights._recent, stored._known):
         assert isinstance(cached, SharedCache)

@@ -249,8 +249,8 @@ def test_two_searches_give_the_same():
 def test_the_budget_is_kept(budget, monkeypatch):
     module = inspect.getmodule(search)
     compiled = []
-    real = module.partition_for
-    monkeypatch.setattr(module, "partition_for", lambda graph, *chip: compiled.append(graph) or real(graph, *chip))
+    real = module.timed_whole
+    monkeypatch.setattr(module, "timed_whole", lambda study: compiled.append(study.graph) or real(study))
     found = search(mixed_graph(), "m5", Limits(budget=budget, target_error=0.0, prune_factor=1e9))
     assert found.tried == budget
     assert len(compiled) == budget + 1  # and the untouched graph

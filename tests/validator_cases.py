@@ -338,12 +338,15 @@ CASES = {
         ],
     ),
     "Neuron": (
-        {"Type": "Sin"},
+        {"Type": "Sqrt"},
         [MAP],
         {},
         [
-            no("This platform doesn't support Neuron Sin", "m1"),
+            no("This platform doesn't support Neuron Sqrt", "h12"),
+            no("This platform doesn't support Neuron Sin", "m1", Type="Sin"),
             no("This platform doesn't support Neuron Cos", "m2", Type="Cos"),
+            no("the function Sin cannot be authored on any chip; only conversion has it", Type="Sin"),
+            no("the function Cos cannot be authored on any chip; only conversion has it", "m3", Type="Cos"),
             no("ReluMax is 0; it must be above 0", Type="ReLUN", ReluMax=0),
             no("Type is 'Erf'; choose one", stage="frontend", Type="Erf"),
             no(ONE_LAYER.format(2, 1), bottoms=[MAP, MAP]),

@@ -10,7 +10,8 @@ from typing import Any
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
-from aneforge.regions.partition import Partition, partitions_for
+from aneforge.study.partition import Partition
+from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.tuning.pricing import figure, risks_by_chip
 from aneforge.tuning.records import Figure
@@ -22,29 +23,28 @@ LEAST_GAIN = 0.02
 COMPILED = "compiled and estimated"
 
 
-@dataclass(frozen=True, eq=False)
 class Question:
     """One model on some chips, as it is."""
 
-    graph: Graph
-    names: Mapping[int, str]
-    splits: Mapping[str, Partition]
-    """By the name that each chip was asked for."""
-    estimates: Mapping[str, Estimate]
-    scope: str
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.graph, self.names, self.scope = study.graph, study.names, study.scope
+        self.splits: Mapping[str, Partition] = study.timed()
+        """By the name that each chip was asked for."""
+        self.estimates: Mapping[str, Estimate] = study.estimates()[0]
 
     @cached_property
     def _risks(self) -> dict[str, dict[str, str]]:
-        return risks_by_chip(self.graph, self.chips)
+        return risks_by_chip(self.study)
 
-    def new_risks(self, graph: Graph, chips: Sequence[str]) -> set[str]:
+    def new_risks(self, changed: Study) -> set[str]:
         """The chips on which a changed graph has numbers that are known to be wrong and were right before."""
-        after = risks_by_chip(graph, {name: self.splits[name].target for name in chips})
+        after = risks_by_chip(changed)
         return {name for name, rules in after.items() if rules.keys() - self._risks[name].keys()}
 
     @property
     def chips(self) -> dict[str, Target]:
-        return {name: split.target for name, split in self.splits.items()}
+        return self.study.chips
 
 
 @dataclass(frozen=True)
@@ -103,19 +103,19 @@ def estimated_graph(question: Question, make: Callable[[], Graph]) -> Callable[[
 
     def after(chips: Sequence[str]) -> dict[str, Figure]:
         try:
-            graph = make()
-            splits = partitions_for(graph, {name: question.splits[name].target for name in chips})
+            changed = question.study.with_graph(make()).with_chips(chips)
+            estimates = changed.estimates()[0]
         except AneforgeError:
             return {}
-        found: dict[str, Figure] = {}
-        for name, split in splits.items():
-            was = question.splits[name]
-            if split.ops - split.on_engine > was.ops - was.on_engine:
-                continue
-            found[name] = figure(split.estimate(question.scope))
-        helped = [name for name, new in found.items() if new.us <= (1 - LEAST_GAIN) * question.estimates[name].us]
-        for name in question.new_risks(graph, helped):
-            del found[name]
-        return found
+        splits = changed.timed()
+        known: dict[str, Figure] = {}
+        for name, estimate in estimates.items():
+            split, was = splits[name], question.splits[name]
+            if split.ops - split.on_engine <= was.ops - was.on_engine:
+                known[name] = figure(estimate)
+        helped = [name for name, new in known.items() if new.us <= (1 - LEAST_GAIN) * question.estimates[name].us]
+        for name in question.new_risks(changed.with_chips(helped)) if helped else ():
+            del known[name]
+        return known
 
     return after

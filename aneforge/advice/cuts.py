@@ -13,9 +13,8 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import plain_name
 from aneforge.output.text import plural
-from aneforge.regions.cut import Operations
-from aneforge.regions.partition import Partition, split_for
-from aneforge.regions.split import ENGINE
+from aneforge.study.partition import Partition
+from aneforge.study.split import ENGINE
 from aneforge.tuning.pricing import figure
 from aneforge.tuning.records import Figure
 
@@ -106,16 +105,9 @@ def _on_host(
 
 def _estimates_with(question: Question, nodes: Sequence[Tensor], chips: Sequence[str]) -> dict[str, Figure]:
     """The estimates with some nodes on the host, for chips that still have something to compute."""
-    found: dict[str, Figure] = {}
     moved = {node.uid: Refusal(question.names[node.uid], _RULE, "it is left on the host") for node in nodes}
-    operations = Operations(question.graph)
-    for name in chips:
-        split = question.splits[name]
-        try:
-            refused = {split.target.name: {**split.refusals, **moved}}
-            other = split_for(operations, [split.target], refused)[split.target.name]
-        except AneforgeError:
-            continue
-        if other.runs:
-            found[name] = figure(other.estimate(question.scope))
-    return found
+    try:
+        splits = question.study.with_chips(chips).without(moved)
+    except AneforgeError:
+        return {}
+    return {name: figure(split.estimate(question.scope)) for name, split in splits.items() if split.runs}

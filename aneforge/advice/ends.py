@@ -17,8 +17,8 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import plain_name
 from aneforge.output.text import plural
-from aneforge.regions.partition import Partition, partitions_for
-from aneforge.regions.split import ENGINE, HOST, region_of
+from aneforge.study.partition import Partition
+from aneforge.study.split import ENGINE, HOST, region_of
 from aneforge.tuning.records import Figure
 
 __all__ = ["ends_outside"]
@@ -114,13 +114,10 @@ def _without(question: Question, nodes: Sequence[Tensor], chips: Sequence[str]) 
     rest = [node for node in first.cut.operations.placed if node.uid not in gone]
     try:
         graph = region_of(question.graph, rest, ENGINE).graph(question.names)
-        splits = partitions_for(graph, {name: question.splits[name].target for name in chips})
+        estimates = question.study.with_graph(graph).with_chips(chips).estimates()[0]
     except AneforgeError:
         return {}
-    found: dict[str, Figure] = {}
-    for name, split in splits.items():
-        if split.runs:
-            estimate = split.estimate(question.scope)
-            low, high = estimate.interval
-            found[name] = Figure(estimate.us + band.middle, (low + band.low, high + band.high))
-    return found
+    return {
+        name: Figure(one.us + band.middle, (one.interval[0] + band.low, one.interval[1] + band.high))
+        for name, one in estimates.items()
+    }

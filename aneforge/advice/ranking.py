@@ -6,7 +6,7 @@ first and a bounded number of them, and a chip is told those that help by :data:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from aneforge.advice.forms import other_forms
 from aneforge.advice.weights import stored_weights
 from aneforge.cost.estimate import Estimate
 from aneforge.process import quiet_collector
-from aneforge.regions.partition import Partition
+from aneforge.study.study import Study
 
 __all__ = ["SOURCES", "Advice", "advise"]
 
@@ -53,17 +53,12 @@ class Advice:
         return {**self.__dict__, "changes": [change.to_json() for change in self.changes]}
 
 
-def advise(
-    splits: Mapping[str, Partition], estimates: Mapping[str, Estimate], scope: str, count: int = 3
-) -> dict[str, Advice]:
-    """The ``count`` changes that help most on each chip, by the names that the chips have in ``estimates``.
-
-    All estimates are of one model; ``splits`` are the partitions that they were made from.
-    """
+def advise(study: Study, count: int = 3) -> dict[str, Advice]:
+    """The ``count`` changes that help most on each chip that runs something of the model, by the chip's name."""
+    question = Question(study)
+    estimates = question.estimates
     if not estimates or count < 1:
         return {}
-    first = splits[next(iter(estimates))]
-    question = Question(first.graph, first.names, {name: splits[name] for name in estimates}, estimates, scope)
     with quiet_collector():
         kinds = {proposal: kind for source, kind in SOURCES.items() for proposal in source(question)}
         proposals = list(kinds)

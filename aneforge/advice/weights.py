@@ -24,10 +24,11 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.output.text import plural
-from aneforge.regions.partition import Partition
 from aneforge.rewrites.rewrite import applied
 from aneforge.rewrites.stored import Dense, Kernel, stored_layers
-from aneforge.tuning.stored_forms import expands_palettes, stored_site
+from aneforge.study.partition import Partition
+from aneforge.study.runtimes import expands_palettes
+from aneforge.tuning.stored_forms import stored_site
 
 __all__ = ["stored_weights"]
 
@@ -49,7 +50,7 @@ def stored_weights(question: Question) -> Iterator[Proposal]:
         by_family: dict[str, tuple[float, str, frozenset[str]]] = {}
         basis = question.estimates[name].basis
         for encoder in encoders_for(split.target):
-            if encoder.stand_in is None or (encoder.bits and expands_palettes(split.target, question.scope)):
+            if encoder.stand_in is None or (encoder.bits and expands_palettes(split.target, question.study.runtime)):
                 continue
             encoders[encoder.name] = encoder
             gains = _gains(split, basis, question.scope, encoder, layers)

@@ -84,11 +84,12 @@ def _resize(op: Op, x: Array) -> Array:
 
 def _crop_resize(op: Op, x: Array, boxes: Array) -> Array:
     """One crop of ``crop_dims`` per box, resized to ``output_dims`` and stacked along the batch. A box is a row
-    (channel) whose first two columns are its top and left pixel. The data name the layer only, so this is assumed."""
+    (channel) whose first two columns are its top and left pixel; one that leaves the map is moved back inside. The
+    data name the layer only, so this is assumed."""
     rows, columns = op.attrs["crop_dims"]
     height, width = op.attrs["output_dims"]
     parts = []
-    for top, left in boxes[0, 0, :, 0, :2].astype(int):
+    for top, left in np.clip(boxes[0, 0, :, 0, :2], 0, (x.shape[3] - rows, x.shape[4] - columns)).astype(int):
         crop = x[:, :, :, top : top + rows, left : left + columns]
         method, mode = op.attrs["sampling_method"], op.attrs["sampling_mode"]
         parts.append(_resized(crop, height, width, method, mode))

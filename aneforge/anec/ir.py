@@ -138,6 +138,11 @@ class Op:
         self.operands[index] = value
         value.users[self] = value.users.get(self, 0) + 1
 
+    def read(self, value: Op) -> None:
+        """Read one more value."""
+        self.operands.append(value)
+        value.users[self] = value.users.get(self, 0) + 1
+
     def replace_with(self, value: Op) -> None:
         """Let every reader of this op read ``value`` instead."""
         if value is self:

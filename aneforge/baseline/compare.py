@@ -11,7 +11,7 @@ import numpy as np
 
 from aneforge.baseline.observe import STATUS_RANK, Observed
 from aneforge.baseline.outcome import Outcome, Report, sorted_outcomes
-from aneforge.baseline.record import CHECKS, Baseline, OutputRecord, ProgramRecord, TargetRecord
+from aneforge.baseline.record import CHECKS, Baseline, OutputRecord, ProgramRecord, TargetRecord, VerdictRecord
 from aneforge.targets.names import chip_label
 
 __all__ = ["Limits", "compare", "over_budget"]
@@ -131,9 +131,8 @@ def _verdict(name: str, before: TargetRecord, after: TargetRecord, seen: Observe
     elif now.runs and not was.runs:
         why = f" (it was refused by {was.refused.by}: {was.refused.why})" if was.refused else ""
         yield Outcome("program-gained", name, "", "no program", "runs", f"{chip} takes the model now{why}")
-    elif was.refused != now.refused and _refused_by_passes(before, after):
-        message = f"still no program for {chip}, for another reason: {seen.refusals.get(name, 'refused')}"
-        yield Outcome("refusal-changed", name, _blamed(after), was.refused and was.refused.why, _why(after), message)
+    if was.runs and now.runs:
+        yield from _engine_share(name, was, now)
     for node in dict.fromkeys([*was.nodes, *now.nodes]):
         old, new = was.nodes.get(node, "native"), now.nodes.get(node, "native")
         if old != new:
@@ -141,19 +140,22 @@ def _verdict(name: str, before: TargetRecord, after: TargetRecord, seen: Observe
             yield _node(name, node, old, new, seen)
 
 
-def _refused_by_passes(before: TargetRecord, after: TargetRecord) -> bool:
-    """Refusals by a pass; those that are verdicts of nodes are listed there."""
-    pairs = ((record.verdict.refused, record.verdict.nodes.values()) for record in (before, after))
-    return any(refused is not None and refused.why not in verdicts for refused, verdicts in pairs)
+def _engine_share(name: str, was: VerdictRecord, now: VerdictRecord) -> Iterator[Outcome]:
+    """How much of the model the engine can take, and how much of it the runtime is likely to give it."""
+    chip = chip_label(name)
+    if was.on_engine != now.on_engine:
+        rule = "engine-takes-less" if now.on_engine < was.on_engine else "engine-takes-more"
+        message = f"the engine of {chip} takes {now.on_engine:,} ops ({now.engine}), it took {was.on_engine:,}"
+        yield Outcome(rule, name, "on_engine", was.on_engine, now.on_engine, message)
+    elif was.likely != now.likely:
+        rule = "placed-less" if now.likely < was.likely else "placed-more"
+        message = f"{now.likely:,} ops are likely given to the engine of {chip}, there were {was.likely:,}"
+        yield Outcome(rule, name, "likely", was.likely, now.likely, message)
 
 
 def _blamed(record: TargetRecord) -> str:
     refused = record.verdict.refused
     return refused.nodes[0] if refused and refused.nodes else ""
-
-
-def _why(record: TargetRecord) -> str | None:
-    return record.verdict.refused.why if record.verdict.refused else None
 
 
 def _node(name: str, node: str, old: str, new: str, seen: Observed) -> Outcome:

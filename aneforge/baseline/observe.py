@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aneforge.arguments import Source
 from aneforge.baseline.inputs import array_hash, given_inputs, shape_text
 from aneforge.baseline.record import (
     CHECKS,
@@ -25,15 +26,13 @@ from aneforge.baseline.record import (
     TargetRecord,
     VerdictRecord,
 )
-from aneforge.compiler.compile import Compiled, compile_all
-from aneforge.compiler.program import Program
-from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError
-from aneforge.gate.preflight import Preflight, preflight_all
 from aneforge.graph.graph import Graph
-from aneforge.graph.tensor import Tensor
 from aneforge.output.progress import Progress
 from aneforge.sim.inputs import drawn_sample
+from aneforge.study.partition import Partition
+from aneforge.study.preflight import Preflight
+from aneforge.study.study import Study
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target
 
@@ -43,10 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["STATUS_RANK", "Named", "NodeReason", "Observed", "Plan", "observe"]
 
 Array = np.ndarray
-SCOPE = "coreml_call"
 SAMPLE = 64
 # Gravest last; what is rejected and what is too large both have no program.
-STATUS_RANK = {"native": 0, "decompose": 1, "risk": 2, "oversize": 3, "reject": 3}
+STATUS_RANK = {"native": 0, "decompose": 1, "placement": 2, "risk": 3, "oversize": 4, "reject": 4}
 
 
 @dataclass(frozen=True)
@@ -90,14 +88,14 @@ class Observed:
 
 
 def observe(
-    out: Tensor | Sequence[Tensor] | Graph,
+    model: Source,
     targets: Sequence[str],
     plan: Plan | None = None,
     named: Named | None = None,
     progress: Progress | None = None,
 ) -> Observed:
     """Check, compile, simulate and estimate a model for every target; ``progress`` hears each step."""
-    graph, plan, named, say = Graph.of(out), plan or Plan(), named or Named(), progress or _silent
+    plan, named, say = plan or Plan(), named or Named(), progress or _silent
     unknown = [check for check in plan.checks if check not in CHECKS]
     if unknown:
         raise AneforgeError(f"{unknown[0]}: not a check; choose from: {', '.join(CHECKS)}.")
@@ -105,43 +103,53 @@ def observe(
     if not chosen:
         raise AneforgeError("target: a baseline needs at least one chip. Name one, for instance m1.")
     say(0, 0, f"compiling for {len(chosen)} targets")
-    reports = preflight_all(graph, chosen)
-    compiled = compile_all(graph, chosen)
+    study = Study(model, chosen)
+    splits, reports = study.partitions(), study.preflights()
+    running = {name: split for name, split in splits.items() if split.runs}
     reasons: dict[tuple[str, str], NodeReason] = {}
-    verdicts = {name: _verdict(reports[name], compiled.refused.get(name), reasons) for name in chosen}
+    verdicts = {name: _verdict(splits[name], reports[name], reasons) for name in chosen}
     arrays: dict[str, Array] = {}
     outputs: dict[str, dict[str, Array]] = {}
     not_run: dict[str, str] = {}
-    if "numerics" in plan.checks and len(compiled):
+    if "numerics" in plan.checks and running:
+        graph = study.graph
         arrays = drawn_sample(graph, plan.seed) if plan.feeds is None else given_inputs(graph, plan.feeds)
-        outputs = _simulated(graph, compiled, arrays, not_run, say)
+        outputs = _simulated(running, arrays, not_run, say)
     against = _against(plan.against, outputs)
+    estimates = study.estimates()[0] if "estimate" in plan.checks else {}
     records = {
         name: TargetRecord(
             verdicts[name],
-            _program(compiled[name]) if name in compiled and "program" in plan.checks else None,
+            _program(running[name]) if name in running and "program" in plan.checks else None,
             _numerics(outputs[name], outputs.get(against or "") if name != against else None)
             if name in outputs
             else None,
-            _estimate(compiled[name]) if name in compiled and "estimate" in plan.checks else None,
+            _estimate(estimates[name]) if name in estimates else None,
         )
         for name in chosen
     }
     baseline = Baseline(
         aneforge=_version(),
-        model=ModelRecord(named.name, named.dims, named.function, *_hashes(graph)),
+        model=ModelRecord(named.name, named.dims, named.function, *_hashes(study.graph)),
         checks=tuple(check for check in CHECKS if check in plan.checks),
         seed=plan.seed if plan.feeds is None else None,
         inputs={name: InputRecord(shape_text(array.shape), array_hash(array)) for name, array in arrays.items()},
         against=against,
-        scope=SCOPE,
-        programs=tuple(map(tuple, compiled.groups())) if "program" in plan.checks else (),
+        scope=study.scope,
+        programs=_groups(running) if "program" in plan.checks else (),
         targets=records,
     )
-    names = graph.names()
-    places = {names[node.uid]: node.where for node in graph.nodes}
-    refusals = {name: str(error) for name, error in compiled.refused.items()}
+    places = {study.names[node.uid]: node.where for node in study.graph.nodes}
+    refusals = {name: str(split.nothing_runs()) for name, split in splits.items() if not split.runs}
     return Observed(baseline, places, reasons, refusals, not_run)
+
+
+def _groups(running: Mapping[str, Partition]) -> tuple[tuple[str, ...], ...]:
+    """Targets with equal programs, in the order of the targets."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, split in running.items():
+        alike.setdefault(tuple(program.fingerprint for program in split.programs.values()), []).append(name)
+    return tuple(map(tuple, alike.values()))
 
 
 def _silent(done: int, total: int, what: str) -> None:
@@ -166,56 +174,48 @@ def _hash(value: object) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _verdict(
-    report: Preflight, refused: CompileError | None, reasons: dict[tuple[str, str], NodeReason]
-) -> VerdictRecord:
+def _verdict(split: Partition, report: Preflight, reasons: dict[tuple[str, str], NodeReason]) -> VerdictRecord:
     nodes: dict[str, str] = {}
-    for status in ("decompose", "risk", "oversize", "reject"):  # a node may be in two lists: the gravest stays
-        for node_report in getattr(report, status):
+    for status in STATUS_RANK:  # a node may be in two lists: the gravest stays
+        for node_report in report.of(status) if status != "native" else ():
             rules = ", ".join(dict.fromkeys(finding.rule for finding in node_report.findings))
             nodes[node_report.name] = f"{status} {rules}".strip()
             reasons[report.target.name, node_report.name] = NodeReason(node_report.message, node_report.hint)
     native = {node_report.name for node_report in report.native} - set(nodes)
-    return VerdictRecord(refused is None, _refusal(refused, nodes), len(native), nodes)
+    engine = split.verdict.partition(":")[0]
+    return VerdictRecord(engine, split.on_engine, split.placed, _refusal(split, nodes), len(native), nodes)
 
 
-def _refusal(error: CompileError | None, nodes: Mapping[str, str]) -> Refusal | None:
+def _refusal(split: Partition, nodes: Mapping[str, str]) -> Refusal | None:
     """Without line numbers, which move with every edit."""
-    if error is None:
+    first = next((split.refusals[uid] for uid in split.reasons), None)
+    if first is None:
         return None
-    judged = [nodes[name] for name in error.sources if _first_rule(nodes.get(name, "")) == error.rule]
-    why = judged[0] if judged else error.reject or re.sub(r" at [^\s:]+:\d+", "", error.reason)
-    return Refusal(error.refused_by, error.sources, why)
+    why = nodes.get(first.node) or first.reject or re.sub(r" at [^\s:]+:\d+", "", first.reason)
+    return Refusal(first.rule, first.sources or (first.node,), why)
 
 
-def _first_rule(verdict: str) -> str:
-    """``oversize conv-kernel-width, extent`` names the rule that decides first."""
-    return verdict.partition(" ")[2].partition(",")[0]
+def _program(split: Partition) -> ProgramRecord:
+    """All programs of a model together: one, or those of its regions."""
+    stats = [program.stats for program in split.programs.values()]
+    return ProgramRecord(
+        *(sum(stat[key] for stat in stats) for key in ("segments", "task_groups", "layers", "kernel_bytes"))
+    )
 
 
-def _program(program: Program) -> ProgramRecord:
-    stats = program.stats
-    return ProgramRecord(stats["segments"], stats["task_groups"], stats["layers"], stats["kernel_bytes"])
-
-
-def _estimate(program: Program) -> EstimateRecord:
-    from aneforge.cost.estimate import estimate_program
-
-    estimate: Estimate = estimate_program(program, SCOPE)
+def _estimate(estimate: Estimate) -> EstimateRecord:
     return EstimateRecord(round(estimate.us, 3), *(round(end, 3) for end in estimate.interval))
 
 
 def _simulated(
-    graph: Graph, compiled: Compiled, feeds: Mapping[str, Array], not_run: dict[str, str], say: Progress
+    running: Mapping[str, Partition], feeds: Mapping[str, Array], not_run: dict[str, str], say: Progress
 ) -> dict[str, dict[str, Array]]:
     """Outputs by target. A program that cannot be simulated takes nothing from the others."""
-    from aneforge.model import Model
-
     outputs = {}
-    for number, (name, program) in enumerate(compiled.items()):
-        say(number, len(compiled), f"simulating {chip_label(name)}")
+    for number, (name, split) in enumerate(running.items()):
+        say(number, len(running), f"simulating {chip_label(name)}")
         try:
-            done = Model(graph, program).run(feeds).outputs
+            done = split.run(feeds)
         except AneforgeError as error:
             not_run[name] = f"{chip_label(name)}: not simulated: {error}"
         else:

@@ -19,7 +19,7 @@ __all__ = [
     "VerdictRecord",
 ]
 
-FORMAT = 1
+FORMAT = 2
 CHECKS = ("verdict", "program", "numerics", "estimate")
 
 
@@ -58,12 +58,24 @@ class Refusal:
 
 @dataclass(frozen=True)
 class VerdictRecord:
-    """What the gate says. ``nodes`` holds those that are not simply native, each with its status and rules."""
+    """What the engine takes of the model. ``nodes`` holds those that are not simply native, each with its status and
+    rules."""
 
-    runs: bool
+    engine: str
+    """``yes``, ``in part`` or ``no``."""
+    on_engine: int
+    """How many ops of the model the engine can take."""
+    likely: int
+    """How many of them the runtime is likely to give it."""
     refused: Refusal | None
+    """Why it is not ``yes``: the first reason."""
     native: int
     nodes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the engine computes anything of it."""
+        return self.engine != "no"
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aneforge.checking import check
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.progress import working
 from aneforge.output import text
+from aneforge.study.checking import check
 
-COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "decompose": "cyan"}
+COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "placement": "yellow", "decompose": "cyan"}
 
 
 def run(

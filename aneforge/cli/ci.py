@@ -21,12 +21,11 @@ from aneforge.errors import AneforgeError
 from aneforge.inputs import read_arrays
 from aneforge.output import text
 from aneforge.output.files import write_whole
-from aneforge.targets.listed import chip_list
+from aneforge.targets.listed import DEFAULT, chip_list
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target
 from aneforge.version import __version__
 
-TARGETS = "m1..m6"
 SKIPPABLE = {"numerics": "numerics", "estimates": "estimate", "estimate": "estimate"}
 
 
@@ -62,7 +61,7 @@ def run(model: str | ModelFile, options: Options) -> int:
     file = Path(options.baseline or f"{_file_of(source.path)}.baseline.json")
     _refuse_contradictions(options, file)
     was = _recorded(file, source, options)
-    names = list(was.targets) if was and options.target is None else chip_list(options.target or TARGETS)
+    names = list(was.targets) if was and options.target is None else chip_list(options.target or DEFAULT)
     targets = list(dict.fromkeys(find_target(chip).name for chip in names))
     limits = Limits(options.tolerance, _budgets(options, targets), options.strict)
     plan = _plan(was, options, file)
@@ -115,7 +114,7 @@ def _recorded(file: Path, source: ModelFile, options: Options) -> Baseline | Non
     if not exists:
         if options.update:
             return None
-        chips = options.target or TARGETS
+        chips = options.target or DEFAULT
         raise AneforgeError(
             f"{file}: there is not a baseline yet. Create one with: aneforge ci record {_named_words(source)} "
             f"--target {chips} --baseline {file}, look at it and commit it"
@@ -252,7 +251,8 @@ def _missing(seen: Observed) -> list[str]:
         refused = record.verdict.refused
         if refused is not None:
             nodes = f"{', '.join(refused.nodes)}: " if refused.nodes else ""
-            lines.append(f"{chip_label(name)}: no program, so verdicts only; {refused.by}: {nodes}{refused.why}")
+            what = "in part" if record.verdict.runs else "nothing runs on its engine, so verdicts only"
+            lines.append(f"{chip_label(name)}: {what}; {refused.by}: {nodes}{refused.why}")
     return [*lines, *seen.not_run.values()]
 
 

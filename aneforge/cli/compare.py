@@ -9,9 +9,9 @@ from aneforge.cli import notes, say
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.plot import writable
 from aneforge.cli.progress import working
-from aneforge.numerics.comparison import Comparison, compare
 from aneforge.output import text
 from aneforge.output.files import write_whole
+from aneforge.study.comparison import Comparison, compare
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from aneforge.cli.model_file import ModelFile
 from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
 from aneforge.codegen import emit
-from aneforge.compiler.compile import Compiled
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
@@ -20,8 +19,8 @@ from aneforge.loading import PROGRAM_FILES
 from aneforge.model import Model, build, warn_of
 from aneforge.model import compile as compile_model
 from aneforge.output import text
-from aneforge.programs import Programs, compile_all, program_text, regions_text, write_regions
-from aneforge.regions.partition import Partition
+from aneforge.study.partition import Partition
+from aneforge.study.programs import Programs, compile_all, program_text, regions_text, write_regions
 from aneforge.targets.listed import chip_list
 
 
@@ -68,7 +67,7 @@ def run(
             print(text.as_json(story.to_json()) if as_json else str(story).rstrip())
             return 0
         name = compiled.target.name
-        programs = Programs.of(Compiled({name: compiled.program}, {}, [name]))
+        programs = Programs({name: compiled.program})
     print(text.as_json(programs.to_json()) if as_json else programs)
     return 0 if programs.ok else 1
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from aneforge.advice.estimates import DEFAULT_CHANGES, estimate_all
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.progress import working
-from aneforge.estimates import DEFAULT_CHANGES, estimate_all
 from aneforge.output import text
 
 

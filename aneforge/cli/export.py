@@ -7,12 +7,11 @@ from pathlib import Path
 from aneforge.arguments import Source, graph_of
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.progress import working
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.exports import Exported, SavedNetplist, export_coreml, save_netplist
 from aneforge.output import text
-from aneforge.regions import partition
-from aneforge.targets.listed import one_chip
+from aneforge.study.plan import partition
+from aneforge.targets.listed import DEFAULT, one_chip
 
 
 def run(
@@ -37,7 +36,7 @@ def run(
     with working(f"exporting {file.name} to {out}"):
         if region is not None:
             graph = graph_of(source, **options)
-            source, options = partition(graph, chip or DEFAULT_CHIPS["partition"]).only.graph_of(region), {}
+            source, options = partition(graph, chip or one_chip(DEFAULT)).only.graph_of(region), {}
         if is_netplist:
             written = save_netplist(source, out, binary, chip, overwrite, **options)
         else:

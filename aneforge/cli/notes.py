@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aneforge.cli import say
-from aneforge.regions.partition import Partition
 from aneforge.sim import native
+from aneforge.study.partition import Partition
 
 __all__ = ["drawn", "regions", "slow_kernel"]
 

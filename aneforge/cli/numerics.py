@@ -11,10 +11,10 @@ from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.numerics.cures import rewritten
-from aneforge.numerics.pairwise import diverges
-from aneforge.numerics.risk import risks
 from aneforge.output import text
-from aneforge.targets.listed import chip_list
+from aneforge.study.pairwise import diverges
+from aneforge.study.risk import risks
+from aneforge.targets.listed import DEFAULT, chip_list, one_chip
 
 
 def run_diverges(
@@ -43,6 +43,8 @@ def run_risks(
 ) -> bool:
     """Whether nothing can be lost on any of the chips."""
     file = ModelFile.of(model)
+    if out is not None and chips == DEFAULT:
+        chips = one_chip(DEFAULT)
     if out is not None and len(chip_list(chips)) > 1:
         raise AneforgeError("--out: rewrites are those of one chip. Name one, for instance --target m1.")
     if out is not None and Path(out).suffix != ".aneforge":

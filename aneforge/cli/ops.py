@@ -37,14 +37,14 @@ def show(names: list[str], chips: str, route: str | None, differ: bool, as_json:
             heads = [f"{chip} ({target.name})" for chip, target in zip(names_of_chips, targets, strict=True)]
             print(f"{text.columns((group, *heads), rows)}\n")
     shown = sum(len(ops) for ops in groups.values())
-    print(f"{shown} operations. decompose: rewritten into legal ops; reject: no program. - : no such route.")
+    unknown = " - : the chip is in no family." if any(target.family5 is None for target in targets) else ""
+    print(f"{shown} operations. decompose: rewritten into legal ops; reject: no program.{unknown}")
     if names:
         _explain(names, targets, route)
 
 
 def _status(routes: OpRoutes, target: Target, route: str | None) -> Fact[str] | None:
-    statuses = routes.main if route is None else routes.route(route)
-    return statuses.get(target.family5) if statuses and target.family5 else None
+    return routes.route(route).get(target.family5) if target.family5 else None
 
 
 def _word(status: Fact[str] | None) -> str:

@@ -110,7 +110,7 @@ Scope = Annotated[
     str,
     typer.Option(
         "--scope",
-        help="What the time covers: coreml_call (one call in an app), coreai_call, app_call, host_call (from Python), "
+        help="What the time covers: host_call (a call from Python), coreml_call (in an app), coreai_call, app_call, "
         "direct_call (without Core ML) or device_task (the engine alone).",
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.progress import working
 from aneforge.output import text
-from aneforge.regions import partition
+from aneforge.study.plan import partition
 
 
 def run(model: str | ModelFile, chips: str, by: str, as_json: bool, everything: bool = False) -> None:

@@ -8,7 +8,7 @@ from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
 from aneforge.output import text
 from aneforge.output.files import write_whole
-from aneforge.plans.predict import compute_plan
+from aneforge.study.plan import compute_plan
 
 __all__ = ["run"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aneforge.advice.estimates import estimate_all
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
-from aneforge.estimates import estimate_all
 from aneforge.output import text
 from aneforge.output.files import write_whole
 from aneforge.output.grouped import wrapped

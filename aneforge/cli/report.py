@@ -10,6 +10,7 @@ from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
+from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.errors import AneforgeError
 from aneforge.output.progress import Progress
 from aneforge.plans.files import read_plan
@@ -30,7 +31,7 @@ class Options:
     chips: str
     out: str | None = None
     format_name: str | None = None
-    scope: str = "coreml_call"
+    scope: str = DEFAULT_SCOPE
     changes: int = 3
     max_abs: float | None = None
     measured: str | None = None

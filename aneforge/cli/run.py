@@ -11,13 +11,12 @@ from aneforge.cli.library_warnings import warnings_on_stderr
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError
 from aneforge.loading import PROGRAM_FILES
 from aneforge.output import text
 from aneforge.output.files import write_arrays
-from aneforge.running import run as run_model
-from aneforge.targets.listed import chip_list
+from aneforge.study.running import run as run_model
+from aneforge.targets.listed import DEFAULT, chip_list, one_chip
 
 
 @dataclass(frozen=True)
@@ -33,21 +32,25 @@ class Options:
     seed: int | None = None
 
 
-def run(model: str | ModelFile, chips: str, options: Options) -> None:
+def run(model: str | ModelFile, chips: str | None, options: Options) -> None:
     """Simulate, write what was asked for, and print the result."""
     file = ModelFile.of(model)
-    if options.out is not None and len(chip_list(chips)) > 1:
+    if options.out is not None and chips is not None and len(chip_list(chips)) > 1:
         raise AneforgeError("--out: it takes the outputs of one chip. Name one, for instance --target m1.")
     require_file(options.out)
     notes.slow_kernel(options.mode)
-    program = Path(file.path).suffix.casefold() in PROGRAM_FILES
-    target = None if program and chips == DEFAULT_CHIPS["run"] else chips  # a program runs on the chip it is for
-    with warnings_on_stderr(), working(f"running {file.name} on {chips}") as progress:
+    with warnings_on_stderr(), working(f"running {file.name} on {_chips_named(file, chips)}") as progress:
         settings: dict[str, Any] = {**file.options, "seed": options.seed, "progress": progress}
-        result = run_model(file.path, target, options.inputs, options.mode, options.trace, options.batch, **settings)
+        result = run_model(file.path, chips, options.inputs, options.mode, options.trace, options.batch, **settings)
     notes.drawn(result.seed, result.samples)
     if result.comparison is None and result.only.partition is not None:
         notes.regions(result.only.partition)
     if options.out is not None:
         write_arrays(options.out, result.only.outputs)
     print(text.as_json(result.to_json()) if options.as_json else result)
+
+
+def _chips_named(file: ModelFile, chips: str | None) -> str:
+    """What to call the chips while one waits; a compiled program runs on the chip that it is for."""
+    program = Path(file.path).suffix.casefold() in PROGRAM_FILES
+    return chips or ("its chip" if program else one_chip(DEFAULT))

@@ -11,7 +11,6 @@ from typing import Any
 from aneforge.arguments import chips_of
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.progress import working
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.native import layer_type, layer_types
 from aneforge.output import text
@@ -65,7 +64,7 @@ def _is_layer(name: str) -> bool:
 def layer(name: str, params: str | None, shapes: str | None, chips: str, route: str, as_json: bool) -> int:
     """Print the verdict of each chip on one layer; 1 if one rejects it."""
     bottoms, stated = _shapes(shapes), _params(params)
-    asked = chips_of(chips, DEFAULT_CHIPS["validate"])
+    asked = chips_of(chips)
     verdicts = {chip: validate_layer(name, stated, bottoms, target, route) for chip, target in asked.items()}
     if as_json:
         print(
@@ -84,7 +83,7 @@ def _told(name: str, route: str, verdicts: Mapping[str, Verdict], asked: Mapping
         lines = dict.fromkeys([verdict.message, verdict.reason] if not verdict.accepted else ())
         if lines:
             refused[with_label("\n  ".join(lines), asked[chip], chip_label(chip))] = None
-        warned |= dict.fromkeys(finding.message for finding in verdict.findings if finding.effect != "reject")
+        warned |= dict.fromkeys(finding.message for finding in verdict.findings if finding.verdict != "reject")
     table = text.columns(("chip", "verdict", "stage", "evidence"), rows)
     parts = [f"{name} by the {route} route\n\n{table}"]
     parts += ["\n".join(wrapped(line, "  ") for line in message.splitlines()) for message in refused]

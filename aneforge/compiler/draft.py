@@ -14,7 +14,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 
 if TYPE_CHECKING:
-    from aneforge.compiler.legal.judge import Finding
+    from aneforge.compiler.legal.check import Judgement
 
 __all__ = ["Draft"]
 
@@ -37,8 +37,8 @@ class Draft:
     host_inputs: list[HostInput] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     """What phase 0 rewrote; the module has those of the later phases."""
-    risks: dict[tuple[str, ...], tuple[tuple[str, Finding], ...]] = field(default_factory=dict)
-    """Findings of rules that let a node pass although its numbers may be wrong: by node, for each set of facts."""
+    judgements: dict[tuple[str, ...], tuple[tuple[str, Judgement], ...]] = field(default_factory=dict)
+    """What rules say of nodes that they let pass, with the user's nodes, for each set of facts."""
     module: Module | None = None
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
@@ -62,7 +62,7 @@ class Draft:
             stands=dict(self.stands),
             host_inputs=list(self.host_inputs),
             records=list(self.records),
-            risks=dict(self.risks),
+            judgements=dict(self.judgements),
             module=None if self.module is None else self.module.clone(),
         )
 

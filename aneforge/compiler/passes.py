@@ -222,14 +222,12 @@ def run_pass(module: Module, target: Target, step: Pass, check: bool = True) -> 
     module.losing = step.loses or f"replaced in pass {step.name}"
     try:
         changes = step.apply(module, facts_of(target, step.reads))
-    except Refused as refused:
-        raise CompileError(target.name, step.name, [_refusal(module, refused)]) from None
-    except RefusedOps as error:
-        refusals = {
-            refusal.node: refusal
-            for refusal in (_refusal(module, refused_op) for refused_op in reversed(error.refused))
-        }
-        raise CompileError(target.name, step.name, list(refusals.values())[::-1]) from None
+    except (Refused, RefusedOps) as error:
+        refusals: dict[str, Refusal] = {}
+        for refused in (error,) if isinstance(error, Refused) else error.refused:
+            refusal = _refusal(module, refused)
+            refusals.setdefault(refusal.node, refusal)
+        raise CompileError(target.name, step.name, list(refusals.values())) from None
     seconds = time.perf_counter() - start
     if check:
         verify(module, after=step.name)
@@ -246,7 +244,6 @@ def _refusal(module: Module, refused: Refused) -> Refusal:
         refused.findings,
         reject=refused.reject,
         sources=op.sources,
-        by_place=refused.by_place,
     )
 
 

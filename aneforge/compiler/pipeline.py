@@ -6,7 +6,7 @@ first differ. A pass that only checks never forks: it separates the targets that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
@@ -20,11 +20,23 @@ from aneforge.compiler.legal.passes import LEGALITY
 from aneforge.compiler.legalise import LEGALISATION
 from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.passes import PASSES, Pass, PassLog, checked_order, run_draft
-from aneforge.compiler.refusal import CompileError
+from aneforge.compiler.refusal import CompileError, Refusal
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.targets.chip import Target, compiler_target
 
-__all__ = ["CODE_PASSES", "OVERLAP", "PHASES", "PIPELINE", "Branch", "Watcher", "run_pipeline"]
+__all__ = [
+    "CODE_PASSES",
+    "OVERLAP",
+    "PHASES",
+    "PIPELINE",
+    "Branch",
+    "Refused",
+    "Watcher",
+    "passes_until",
+    "run_branch",
+    "run_pipeline",
+    "run_rest",
+]
 
 PHASES: dict[str, tuple[str, ...]] = {
     "legal": LEGALITY,
@@ -56,6 +68,29 @@ class Branch:
     targets: list[Target]
     log: list[PassLog] = field(default_factory=list)
     error: CompileError | None = None
+    refusals: dict[str, dict[str, Refusal]] = field(default_factory=dict)
+    """What a survey went on without, by target and node. The nodes are the same for all targets of a branch."""
+    absorbed: set[str] = field(default_factory=set)
+    """Other nodes that were fused with what was refused, and went with it."""
+    ended: bool = False
+    """Whether a survey found nothing to go on with."""
+
+    def fork(self, targets: list[Target]) -> Branch:
+        """Some of the targets with a draft of their own."""
+        refusals = {target.name: dict(self.refusals.get(target.name, {})) for target in targets}
+        return Branch(self.draft.fork(), targets, list(self.log), None, refusals, set(self.absorbed))
+
+
+Refused = list[tuple[list[Target], CompileError]]
+"""Targets that a pass refuses, in groups with the same reason."""
+Answer = Callable[[Branch, Refused], Iterable[tuple[Branch, bool]]]
+"""What to do with those targets: branches of them, and whether each goes on with the same pass."""
+
+
+def stop(branch: Branch, refused: Refused) -> Iterator[tuple[Branch, bool]]:
+    """The answer of a compile: no program results."""
+    for targets, error in refused:
+        yield Branch(branch.draft, targets, branch.log, error), False
 
 
 def run_pipeline(
@@ -71,43 +106,80 @@ def run_pipeline(
     The finished code is verified. If that fails, or a pass stumbles over what an earlier one left, the phases run
     again on a fresh start with a check behind every pass, so that the error names the pass that broke it.
     """
-    passes = _passes(until, overlap)
+    passes = passes_until(until, overlap)
+    finished = run_branch(Branch(start(), list(targets)), passes, watch, start=start)
+    for branch in finished:
+        if branch.error is None and until is None and problems(branch.draft.code):
+            _blame(start(), branch.targets[0], passes)
+            verify(branch.draft.code, after=passes[-1].name)
+    return finished
+
+
+def run_rest(branch: Branch, after: str) -> list[Branch]:
+    """Run the phases behind one on what it left. The finished code is verified."""
+    finished = run_branch(branch, passes_until(None)[len(passes_until(after)) :])
+    for done in finished:
+        verify(done.draft.code, after="the last pass")
+    return finished
+
+
+def run_branch(
+    first: Branch,
+    passes: Sequence[Pass],
+    watch: Watcher | None = None,
+    answer: Answer = stop,
+    start: Callable[[], Draft] | None = None,
+) -> list[Branch]:
+    """Run passes on a branch and on those that fork from it; ``start`` gives a fresh draft, on which a pass that
+    breaks the code can be looked for."""
     finished: list[Branch] = []
-    open_: list[tuple[int, Branch]] = [(0, Branch(start(), list(targets)))]
+    open_: list[tuple[int, Branch]] = [(0, first)]
     while open_:
         place, branch = open_.pop()
         for number in range(place, len(passes)):
             step = passes[number]
             groups = _indistinguishable_groups(branch, step)
-            if len(groups) > 1 and step.checks:
-                finished += _refuse_groups(branch, step, groups)
-                if not branch.targets:
-                    break
-            elif len(groups) > 1:
-                later = [Branch(branch.draft.fork(), group, list(branch.log)) for group in groups[1:]]
+            if not step.checks:
+                later = [branch.fork(group) for group in groups[1:]]
                 open_ += [(number, later_branch) for later_branch in reversed(later)]
-                branch.targets = groups[0]
+                groups = groups[:1]
             try:
-                entry = run_draft(branch.draft, branch.targets[0], step)
-            except CompileError as error:
-                branch.error = error
-                break
+                entry, refused = _run(branch.draft, step, groups)
             except Exception:  # raised again below, unless an earlier pass broke the code and can be named
-                _blame(start(), branch.targets[0], passes[:number])
+                if start is not None:
+                    _blame(start(), branch.targets[0], passes[:number])
                 raise
+            for other, goes_on in answer(branch, refused) if refused else ():
+                if goes_on:
+                    open_.append((number, other))
+                else:
+                    finished.append(other)
+            if entry is None:
+                break
+            gone = {target.name for targets, _ in refused for target in targets}
+            branch.targets = [target for group in groups for target in group if target.name not in gone]
             branch.log.append(entry)
             if watch is not None and branch.draft.module is not None:
                 watch(step, entry, branch.draft.module)
-        if not branch.targets:
-            continue
-        if branch.error is None and until is None and problems(branch.draft.code):
-            _blame(start(), branch.targets[0], passes)
-            verify(branch.draft.code, after=passes[-1].name)
-        finished.append(branch)
+        else:
+            finished.append(branch)
     return finished
 
 
-def _passes(until: str | None, overlap: bool) -> list[Pass]:
+def _run(draft: Draft, step: Pass, groups: list[list[Target]]) -> tuple[PassLog | None, Refused]:
+    """Run one pass for targets that it treats alike, or a check for several groups of them: what it did, None if it
+    refuses all targets, and which it refuses."""
+    entry, refused = None, []
+    for group in groups:
+        try:
+            entry = run_draft(draft, group[0], step)
+        except CompileError as error:
+            refused.append((group, error))
+    return entry, refused
+
+
+def passes_until(until: str | None, overlap: bool = True) -> list[Pass]:
+    """The passes of all phases, or of those up to one, in order."""
     names = _names(until)
     if overlap:
         return checked_order(names)
@@ -125,20 +197,7 @@ def _names(until: str | None) -> tuple[str, ...]:
     return tuple(name for phase in phases[: phases.index(until) + 1] for name in PHASES[phase])
 
 
-def _refuse_groups(branch: Branch, step: Pass, groups: list[list[Target]]) -> list[Branch]:
-    """A check of several groups: those that it refuses leave, the others stay together."""
-    gone: list[Branch] = []
-    branch.targets = []
-    for group in groups:
-        try:
-            run_draft(branch.draft, group[0], step)
-            branch.targets += group
-        except CompileError as error:
-            gone.append(Branch(branch.draft, group, list(branch.log), error))
-    return gone
-
-
-def _blame(draft: Draft, target: Target, passes: list[Pass]) -> None:
+def _blame(draft: Draft, target: Target, passes: Sequence[Pass]) -> None:
     """Run the passes again with a check after each, so that the pass that broke the code is named."""
     for step in passes:
         run_draft(draft, target, step)

@@ -15,7 +15,7 @@ from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.labels import plan_from_labels
 from aneforge.compiler.legal.check import check_reads, program_route
-from aneforge.compiler.legal.judge import Finding
+from aneforge.compiler.legal.findings import NumberFinding
 from aneforge.compiler.lower import Port
 from aneforge.compiler.passes import PASSES, PassLog
 from aneforge.compiler.plan import Buffer, Plan, Segment, StoredWeight, TaskGroup, plan_of
@@ -47,7 +47,7 @@ class Program:
         log: Sequence[PassLog],
         rewrites: Sequence[Record] = (),
         route: str = "conversion",
-        risks: Sequence[tuple[str, Finding]] = (),
+        risks: Sequence[tuple[str, NumberFinding]] = (),
     ) -> None:
         self.target = target
         self.module = module
@@ -59,14 +59,20 @@ class Program:
         self.route = route
         """``direct`` where the chip is below the floor of the model language and is reached by authoring only."""
         self.risks = tuple((node, finding.on(target.name)) for node, finding in risks)
-        """Nodes that run and whose numbers may be wrong on the chip, with the rule that says so."""
+        """Nodes that give wrong numbers on the chip whatever the data, with the rule that says so. What depends on the
+        data is for ``aneforge.risks``."""
 
     @classmethod
     def of(cls, target: Target, draft: Draft, log: Sequence[PassLog]) -> Program:
         """What a finished draft is for one of its targets."""
         facts = facts_of(target, check_reads())
         route = program_route(facts, draft.route)
-        risks = draft.risks.get(facts.signature, ())
+        risks = [
+            (node, finding)
+            for node, judgement in draft.judgements.get(facts.signature, ())
+            for finding in judgement.findings
+            if isinstance(finding, NumberFinding)
+        ]
         return cls(target, draft.code, draft.inputs, draft.outputs, log, draft.all_records, route, risks)
 
     @property
@@ -134,7 +140,8 @@ class Program:
         for entry in self.log:
             for key in PASSES[entry.name].reads:
                 fact = facts_of(self.target, PASSES[entry.name].reads).fact(key)
-                if (fact.conflict_id or "").startswith("U"):
+                is_asked = self.route == "direct" or not key.startswith("direct:")
+                if is_asked and (fact.conflict_id or "").startswith("U"):
                     choices.append((entry.name, key, fact))
         return tuple(choices)
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aneforge.anec.ir import Op
+from aneforge.compiler.legal.findings import Finding, PlacementFinding, is_oversize
 from aneforge.compiler.legal.rules.base import CHIP
 from aneforge.errors import AneforgeError
 from aneforge.graph.node import located
 from aneforge.targets.evidence import Fact
 
 if TYPE_CHECKING:
-    from aneforge.compiler.legal.check import Ruling
-    from aneforge.compiler.legal.judge import Finding
     from aneforge.graph.tensor import Tensor
 
 __all__ = ["CompileError", "Refusal", "Refused", "RefusedNodes", "RefusedOps"]
@@ -35,17 +34,16 @@ class Refusal:
     """The vendor's own words, where they are known."""
     sources: tuple[str, ...] = ()
     """All nodes that went into what was refused, where a fused op was."""
-    by_place: bool = False
-    """Whether it is for where the node stands, so that another of its form may pass."""
 
     @classmethod
-    def by_rules(cls, name: str, node: Tensor, ruling: Ruling) -> Refusal:
-        first = ruling.findings[0]
-        message = " ".join(f"{finding.message.rstrip('.')}." for finding in ruling.findings if finding.message)
+    def by_rules(cls, name: str, node: Tensor, findings: tuple[Finding, ...]) -> Refusal:
+        first = findings[0]
+        message = " ".join(f"{finding.message.rstrip('.')}." for finding in findings if finding.message)
         hint = f" {first.hint[0].upper()}{first.hint[1:].rstrip('.')}." if first.hint else ""
         where = f"{node.op} {list(node.shape)} at {located(node.where)}"
         reason = f"{where}: {message}{hint} {first.evidence.label()}"
-        return cls(name, first.rule, reason, ruling.oversize, ruling.findings, first.string or None, (name,))
+        string = first.string if isinstance(first, PlacementFinding) else ""
+        return cls(name, first.rule, reason, is_oversize(findings), findings, string or None, (name,))
 
     def of(self, node: str) -> Refusal:
         """The same of a node that is alike."""
@@ -75,18 +73,16 @@ class Refused(AneforgeError, ValueError):  # noqa: N818 - caught by the pass man
         reason: str,
         reject: str | None = None,
         oversize: bool = False,
-        by_place: bool = False,
         findings: tuple[Finding, ...] = (),
     ) -> None:
         self.op, self.rule, self.reason, self.reject, self.oversize = op, rule, reason, reject, oversize
-        self.by_place = by_place
         self.findings = findings
         """What the validators said, where they refuse it."""
         super().__init__(reason)
 
 
 class RefusedOps(AneforgeError, ValueError):  # noqa: N818 - caught by the pass manager, which names the pass
-    """Raised by a pass that only checks: every op that it refuses."""
+    """Raised inside a pass: every op that it refuses, once it is through with the others."""
 
     def __init__(self, refused: Sequence[Refused]) -> None:
         self.refused = tuple(refused)

@@ -14,30 +14,30 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge.arguments import Chips, Source
 from aneforge.codecs.calibrated import Moments, output_error
 from aneforge.compress.layers import Layer, layers_of, moments_of
 from aneforge.compress.metrics import Metric, metric_of
+from aneforge.compress.placements import Placement, kept_off_anywhere, placements
 from aneforge.compress.quantise import Range, quantised_site, ranges_of
 from aneforge.compress.records import FP16, Advice, ChipAdvice, LayerOption, LayerRow, Option, Recommendation
-from aneforge.compress.runtimes import DEFAULT_RUNTIMES, Placement, Runtime, kept_off_anywhere, placement, runtimes_of
 from aneforge.compress.storage import DEFAULT_ENCODINGS, Storage, is_worth_encoding, storage_of, stream_evidence
 from aneforge.compress.streaming import streams_of
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
-from aneforge.gate.preflight import refuse_constant
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.inputs import samples_of
 from aneforge.output.progress import Progress
 from aneforge.process import quiet_collector
-from aneforge.regions.partition import Partition, partition_for, partitions_for
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
 from aneforge.sim.inputs import SEED
+from aneforge.study.partition import Partition
+from aneforge.study.runtimes import DEFAULT_RUNTIMES, Runtime, runtimes_of
+from aneforge.study.study import Study, refuse_constant
 from aneforge.tuning.checking import Checker
 from aneforge.tuning.line import DEFAULT_ERROR, Line
-from aneforge.tuning.pricing import Change, changes_of
+from aneforge.tuning.pricing import Change, changes_of, timed_whole
 from aneforge.tuning.stored_forms import stored_site
 
 __all__ = ["METHODS", "advise"]
@@ -75,9 +75,9 @@ def advise(
     fastest option whose largest error is at most ``target_error``. ``metric`` is ``top1``, ``rmse`` or a function of
     the outputs and the fp16 outputs. ``mode`` is that of :func:`aneforge.run`.
     """
-    graph = graph_of(model, dims, function)
+    study = Study(model, target, dims=dims, function=function)
+    graph, chips = study.graph, study.chips
     refuse_constant(graph)
-    chips = chips_of(target, DEFAULT_CHIPS["compress"], model)
     question = _question(encodings, runtimes, method, sparsity, target_error, mode, metric)
     fit, judge = _samples(graph, calibration, seed, samples, method)
     layers = layers_of(graph, is_worth_encoding)
@@ -91,9 +91,10 @@ def advise(
     results: dict[str, ChipAdvice] = {}
     refused: dict[str, str] = {}
     with quiet_collector():
-        for name, split in partitions_for(graph, chips).items():
+        for name, split in study.timed().items():
             if split.runs:
-                results[name] = _ChipAdviser(split, name, question, weights, judge, steps).advice()
+                asked = study.with_chips([name])
+                results[name] = _ChipAdviser(asked, name, question, weights, judge, steps).advice()
             else:
                 refused[name] = split.nothing_runs().problem
     steps.end()
@@ -109,7 +110,7 @@ def advise(
         "sparsity": sparsity,
         "target_error": target_error,
     }
-    return Advice(results, model_name(model), basis, refused)
+    return Advice(results, study.name, basis, refused)
 
 
 @dataclass(frozen=True)
@@ -237,16 +238,16 @@ class _ChipAdviser:
 
     def __init__(
         self,
-        split: Partition,
+        study: Study,
         label: str,
         question: _Question,
         weights: _Weights,
         judge: Sequence[Mapping[str, np.ndarray]],
         steps: _Steps,
     ) -> None:
-        self.split, self.graph, self.chip = split, split.graph, split.target
+        self.study, self.graph, self.chip = study, study.graph, study.targets[0]
+        self.split, self.estimate = timed_whole(study)
         self.label, self.question, self.weights, self.steps = label, question, weights, steps
-        self.estimate = self.split.estimate()
         flops = sum(layer.flops for layer in self.estimate.layers)
         self.check = Checker(self.split, flops, samples=judge, mode=question.mode)
         self.changes: dict[str, list[Change]] = {}
@@ -277,7 +278,7 @@ class _ChipAdviser:
         """One form in every layer that can have it."""
         self.steps.next(f"{self.label}: {storage.name}")
         form, scene = self.weights.form(storage), scene_of(self.graph, self.chip)
-        self.changes[storage.name] = changes_of(self.graph, self.chip, [form])
+        self.changes[storage.name] = changes_of(self.study, [form])
         found = [form.find(layer.node, scene) for layer in self.weights.layers]
         sites = [site for site in found if site is not None]
         forms = {self.weights.by_node[site.node.uid].name: storage.name for site in sites}
@@ -291,9 +292,9 @@ class _ChipAdviser:
         streams = streams_of(split, forms)
         if name != FP16:
             self.streams[name] = streams
-        palettes = any(storage_of(form).bits for form in forms.values())
-        placements = {
-            runtime.name: placement(graph, self.chip, runtime, palettes, self.fp16.get(runtime.name))
+        changed = self.study.with_graph(graph)
+        placed = {
+            runtime.name: placements(changed, runtime, self._fp16_by(runtime))[self.label]
             for runtime in self.question.runtimes
         }
         same = graph is self.graph
@@ -309,17 +310,22 @@ class _ChipAdviser:
             confidence=confidence,
             check=self.check.compared(outputs),
             metric=None if metric is None else metric(outputs, self.check.expected),
-            placements=placements,
-            warning=kept_off_anywhere(graph, self.chip) if forms else "",
+            placements=placed,
+            warning=kept_off_anywhere(changed) if forms else "",
         )
+
+    def _fp16_by(self, runtime: Runtime) -> dict[str, Placement]:
+        known = self.fp16.get(runtime.name)
+        return {} if known is None else {self.label: known}
 
     def _compiled(self, graph: Graph) -> Partition:
         """The partition whose bytes and numbers count: that of the direct way where conversion refuses a layer for its
         weights, so that they are known nevertheless."""
-        split = partition_for(graph, self.chip)
-        if split.ops - split.on_engine <= self.split.ops - self.split.on_engine:
+        study = self.study.with_graph(graph)
+        split, untouched = study.partition(), self.study.partition()
+        if split.ops - split.on_engine <= untouched.ops - untouched.on_engine:
             return split
-        return partitions_for(graph, {self.chip.name: self.chip}, route="direct")[self.chip.name]
+        return study.by_route("direct").partition()
 
     def _stored_bytes(self, layer: Layer, forms: Mapping[str, str]) -> int:
         form = forms.get(layer.name)
@@ -339,7 +345,7 @@ class _ChipAdviser:
         found: list[Option] = []
         for usable, runtimes in lines.items():
             changes = [change for name, own in self.changes.items() if name in usable for change in own]
-            line = Line(self.split, self.check, changes=changes, scope=runtimes[0].scope)
+            line = Line(self.study.by(runtimes[0]), self.check, changes=changes)
             choice = line.within_error(self.question.target_error)
             forms = {self.weights.by_node[uid].name: step.form for uid, step in choice.items()}
             if forms and not any(dict(option.forms) == forms for option in (*options, *found)):

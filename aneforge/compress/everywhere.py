@@ -16,16 +16,15 @@ import numpy as np
 
 from aneforge.codecs.encoders import is_mostly_zeros, stand_in
 from aneforge.compress.layers import Layer, layers_of
+from aneforge.compress.placements import placements
 from aneforge.compress.records import FP16
-from aneforge.compress.runtimes import placements, runtime_of_scope
 from aneforge.compress.storage import DEFAULT_ENCODINGS, Storage, is_worth_encoding, storage_of, stream_evidence
 from aneforge.compress.streaming import streams_of
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import const
-from aneforge.regions.partition import Partition, partitions_for
 from aneforge.rewrites.rewrite import applied
-from aneforge.targets.chip import Target
+from aneforge.study.partition import Partition
+from aneforge.study.study import Study
 from aneforge.tuning.stored_forms import stored_site
 
 __all__ = ["ChipForm", "StoredForm", "rounding_of", "stored_everywhere"]
@@ -65,32 +64,33 @@ class StoredForm:
     chips: Mapping[str, ChipForm]
 
 
-def stored_everywhere(
-    graph: Graph, splits: Mapping[str, Partition], scope: str, encodings: Iterable[str] = DEFAULT_ENCODINGS
-) -> list[StoredForm]:
-    """What each form makes of a graph on the chips of ``splits`` that run any of it, from the family of the M1 on:
-    nothing is published of stored forms below. The first is fp16, as the model is. A form that no layer can have is
-    left out: blocks need inputs in blocks, and a sparse form pays from half zeros on."""
-    known = {name: split for name, split in splits.items() if split.runs and split.target.meets_floor}
-    chips = {name: split.target for name, split in known.items()}
-    layers = layers_of(graph, is_worth_encoding)
+def stored_everywhere(study: Study, encodings: Iterable[str] = DEFAULT_ENCODINGS) -> list[StoredForm]:
+    """What each form makes of a model on the chips that run any of it, from the family of the M1 on: nothing is
+    published of stored forms below. The first is fp16, as the model is. A form that no layer can have is left out:
+    blocks need inputs in blocks, and a sparse form pays from half zeros on."""
+    chips = [name for name, split in study.timed().items() if split.runs and split.target.meets_floor]
+    layers = layers_of(study.graph, is_worth_encoding)
     if not layers or not chips:
         return []
-    forms = [_as_it_is(known, scope, layers)]
+    asked = study.with_chips(chips)
+    forms = [_as_it_is(asked, layers)]
     for storage in map(storage_of, encodings):
         encoded = _encoded(storage, layers)
         if encoded:
             shared = cache(const)  # layers of one shape have one weight between them
             sites = [stored_site(layer.node, layer.form, partial(shared, weight)) for layer, weight in encoded]
-            forms.append(_on_chips(applied(graph, sites), chips, scope, storage, layers, encoded))
+            forms.append(_on_chips(asked.with_graph(applied(study.graph, sites)), storage, layers, encoded))
     return forms
 
 
-def _as_it_is(splits: Mapping[str, Partition], scope: str, layers: Sequence[Layer]) -> StoredForm:
+def _as_it_is(study: Study, layers: Sequence[Layer]) -> StoredForm:
     """What the other forms are compared with."""
+    known = study.estimates()[0]
     chips = {
-        name: ChipForm(len(layers), 0, _program_bytes(split), split.estimate(scope).us, split.on_engine, "", "")
-        for name, split in splits.items()
+        name: ChipForm(
+            len(layers), 0, _program_bytes(split), known[name].us if name in known else None, split.on_engine, "", ""
+        )
+        for name, split in study.timed().items()
     }
     return StoredForm(FP16, "as it is", len(layers), sum(2 * layer.weight.size for layer in layers), 0.0, chips)
 
@@ -128,16 +128,12 @@ def _encoded(storage: Storage, layers: Sequence[Layer]) -> list[tuple[Layer, Enc
 
 
 def _on_chips(
-    graph: Graph,
-    chips: Mapping[str, Target],
-    scope: str,
+    study: Study,
     storage: Storage,
     layers: Sequence[Layer],
     encoded: Sequence[tuple[Layer, Encoded]],
 ) -> StoredForm:
-    runtime = runtime_of_scope(scope)
-    splits = partitions_for(graph, chips, route=runtime.route)
-    placed = placements(graph, splits, runtime, palettes=bool(storage.bits))
+    splits, placed = study.partitions(), placements(study, study.runtime)
     sizes = {layer.name: weight.stored_bytes for layer, weight in encoded}
     on_chips = {}
     for name, split in splits.items():

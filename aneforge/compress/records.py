@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aneforge.compress.runtimes import Placement, Runtime
+from aneforge.compress.placements import Placement
 from aneforge.output.by_chip import ByChip
+from aneforge.study.runtimes import Runtime
 from aneforge.targets.chip import Target
 from aneforge.tuning.checking import Check
 

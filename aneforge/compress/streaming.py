@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aneforge.regions.partition import Partition
+from aneforge.study.partition import Partition
 
 __all__ = ["streams_of"]
 

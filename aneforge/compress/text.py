@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aneforge.compress.placements import Placement
 from aneforge.compress.records import FP16, Advice, ChipAdvice, LayerRow, Option
-from aneforge.compress.runtimes import Placement
 from aneforge.output import text
 from aneforge.output.grouped import grouped, short, wrapped
 from aneforge.output.text import plural

@@ -10,7 +10,7 @@ import numpy as np
 
 from aneforge.cost.rates import Constants
 
-__all__ = ["CONVERTED", "SCOPES", "Ports", "call_us", "short_rows"]
+__all__ = ["APP_SCOPE", "CONVERTED", "DEFAULT_SCOPE", "SCOPES", "Ports", "call_us", "short_rows"]
 
 _LINE = 64
 SCOPES = {
@@ -23,6 +23,11 @@ SCOPES = {
     "slope": "one more layer of a chain",
 }
 """What a time covers, in words."""
+
+DEFAULT_SCOPE = "host_call"
+"""What a time covers where nobody says: the call that the seed page's figures are about."""
+APP_SCOPE = "coreml_call"
+"""The call that most people ship."""
 
 CONVERTED = ("coreml_call", "coreai_call", "app_call")
 """The scopes of programs that a framework converted; the others are those of programs that were authored directly."""

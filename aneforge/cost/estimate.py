@@ -13,7 +13,7 @@ import numpy as np
 from aneforge.arguments import chip_of
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import Schedule
-from aneforge.cost.calls import CONVERTED, SCOPES, Ports, call_us
+from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, SCOPES, Ports, call_us
 from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, times_of
@@ -40,7 +40,6 @@ __all__ = [
     "warn_if_at_floor",
 ]
 
-DEFAULT_SCOPE = "host_call"
 PARTS = {
     "call": "starting calls and copying data",
     "compute": "computing",

@@ -8,14 +8,13 @@ its reasons. The rules are in :mod:`aneforge.divergence.axes`. Two bases: ``sili
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aneforge.divergence.axes import (
     KINDS,
-    REDUCTION,
     VERDICTS,
     Axis,
     Question,
@@ -28,22 +27,19 @@ from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, target
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-if TYPE_CHECKING:
-    from aneforge.graph.graph import Graph
-    from aneforge.graph.tensor import Tensor
-
 __all__ = [
     "FP16_SLICE_SAT",
     "KINDS",
     "VERDICTS",
     "Axis",
-    "Bounds",
     "Verdict",
     "axes_of",
-    "graph_verdicts",
     "kind_of",
+    "magnitude",
     "predict_fp16_divergence",
     "verdict",
+    "verdict_on",
+    "with_table",
 ]
 
 Chip = int | str | Target
@@ -125,7 +121,7 @@ def verdict(
 ) -> Verdict:
     """``predict_fp16_divergence`` with its reasons, on both bases; ``a`` and ``b`` are the chips, the others are as
     there. Any target that has a table may be asked, the oldest families too."""
-    return _verdict(_question(kind, shape, begin, max_abs, attrs), _with_table(a), _with_table(b))
+    return verdict_on(_question(kind, shape, begin, max_abs, attrs), with_table(a), with_table(b))
 
 
 def axes_of(
@@ -139,11 +135,11 @@ def axes_of(
     **attrs: Any,
 ) -> tuple[Axis, ...]:
     """The axes on which two targets differ for one op, strongest first."""
-    return found_axes(_question(kind, shape, begin, max_abs, attrs), _with_table(a), _with_table(b), basis)[0]
+    return found_axes(_question(kind, shape, begin, max_abs, attrs), with_table(a), with_table(b), basis)[0]
 
 
 @lru_cache(maxsize=16384)
-def _verdict(question: Question, a: Target, b: Target) -> Verdict:
+def verdict_on(question: Question, a: Target, b: Target) -> Verdict:
     axes, notes = found_axes(question, a, b)
     fields, _ = found_axes(question, a, b, "fields")
     known = {axis.name for axis in axes}
@@ -175,10 +171,10 @@ def _question(
         kind,
         _extents(f"shape {shape!r}", shape),
         _last(begin),
-        _magnitude("max_abs", max_abs),
+        magnitude("max_abs", max_abs),
         weights=str(attrs.get("weights", "fp16")),
         activations=str(attrs.get("activations", "fp16")),
-        weight_max=_magnitude("weight_max", attrs.get("weight_max")),
+        weight_max=magnitude("weight_max", attrs.get("weight_max")),
     )
     sizes = {
         name: _extents(f"{name} {attrs[name]!r}", attrs[name])
@@ -216,7 +212,7 @@ def _last(begin: Sequence[int] | int | None) -> int:
     return whole
 
 
-def _magnitude(name: str, bound: Any) -> float | None:
+def magnitude(name: str, bound: Any) -> float | None:
     if bound is None:
         return None
     try:
@@ -238,7 +234,7 @@ def _running(name: Chip) -> Target:
     return chip
 
 
-def _with_table(name: Chip) -> Target:
+def with_table(name: Chip) -> Target:
     chip = target(name)
     if not compile_fact(chip, "max_operand_bytes").known:
         raise AneforgeError(
@@ -301,205 +297,3 @@ def kind_of(op: str) -> str:
         near = ", ".join(nearest(str(op), sorted({*_KIND_OF_OP, *KINDS}))) or ", ".join(KINDS)
         raise UnknownNameError(f"{op}: not a divergence kind or a graph op; nearest: {near}.")
     return kind
-
-
-def graph_verdicts(
-    out: Tensor | Sequence[Tensor] | Graph, a: Chip, b: Chip, max_abs: float | None = None
-) -> list[tuple[Tensor, Verdict]]:
-    """Every op of a graph with its verdict between two chips, ``a`` and ``b``, in order; nothing is compiled.
-
-    ``max_abs`` is a promise about every number that is computed. Without it nothing is known but what inputs promise
-    and what sigmoid, softmax and the like cannot exceed. A verdict is about the op's own numbers: what it inherits
-    from ops before it is for ``diverges`` to follow.
-    """
-    from aneforge.graph.graph import Graph
-
-    graph = Graph.of(out)
-    one, other = _with_table(a), _with_table(b)
-    promised = _magnitude("max_abs", max_abs)
-    return [(node, _verdict(question, one, other)) for node, question in questions(graph, promised)]
-
-
-def questions(graph: Graph, max_abs: float | None = None) -> Iterator[tuple[Tensor, Question]]:
-    """What is asked about each op of a graph: kind, geometry, and a bound on the numbers that it reads."""
-    bounds = Bounds(max_abs)
-    squared = _squared(graph)
-    for node in graph.nodes:
-        bounds.add(node)
-        if node.definition.leaf and kind_of(node.op) == "move":
-            continue
-        kind = kind_of(node.op)
-        if node.uid in squared and kind in REDUCTION:
-            kind = "reduce_square"
-        question = Question(kind, node.shape, max_abs=bounds.read_by(node))
-        yield node, _DETAILS[node.op](node, question) if node.op in _DETAILS else question
-
-
-def _squared(graph: Graph) -> set[int]:
-    """Reductions that a square or a product reads (the seed page's reduce-then-square)."""
-    readers = (node for node in graph.nodes if node.op in ("square", "mul"))
-    return {operand.uid for node in readers for operand in node.inputs}
-
-
-class Bounds:
-    """The largest magnitude that each node can have, as far as the node alone shows."""
-
-    def __init__(self, promised: float | None) -> None:
-        self.unknown = math.inf if promised is None else promised
-        self._found: dict[int, float] = {}
-
-    def of(self, node: Tensor) -> float:
-        return _peak(node) if node.op == "const" else self._found[node.uid]
-
-    def read_by(self, node: Tensor) -> float:
-        """Of all that a node reads; constants count only where there is nothing else, and are read only then."""
-        live = [operand for operand in node.inputs if operand.op != "const"] or node.inputs
-        return max(map(self.of, live), default=self.unknown)
-
-    def add(self, node: Tensor) -> None:
-        rule = _BOUNDS.get(node.op)
-        most = math.inf if rule is None else rule(node, [self.of(operand) for operand in node.inputs])
-        self._found[node.uid] = min(most, self.unknown)
-
-
-def _of_input(node: Tensor, read: list[float]) -> float:
-    promised = node.attrs["max_abs"]
-    return 255.0 if node.dtype == "uint8" else math.inf if promised is None else float(promised)
-
-
-def _as_read(node: Tensor, read: list[float]) -> float:
-    return max(read)
-
-
-def _first(node: Tensor, read: list[float]) -> float:
-    return read[0]
-
-
-def _unit(node: Tensor, read: list[float]) -> float:
-    return 2.0  # functions within one; their tables may pass it by little
-
-
-_BOUNDS: dict[str, Callable[[Any, list[float]], float]] = {
-    "input": _of_input,
-    "clip": lambda node, read: max(abs(float(node.attrs["lo"])), abs(float(node.attrs["hi"]))),
-    "quantize": lambda node, read: 255.0 if node.attrs["to"] == "uint8" else 128.0,
-    "dequantize": lambda node, read: (read[0] + abs(node.attrs["zero_point"])) * float(node.attrs["scale"]),
-    "relu6": lambda node, read: 6.0,
-    "pad": lambda node, read: max(read[0], abs(float(node.attrs["value"]))),
-    "select": lambda node, read: max(read[1:]),
-    "linear_activation": lambda node, read: (
-        abs(float(node.attrs["alpha"])) * read[0] + abs(float(node.attrs["beta"]))
-        if math.isfinite(read[0])
-        else math.inf
-    ),
-    **dict.fromkeys(
-        (
-            *("sigmoid", "softmax", "tanh", "erf", "sin", "cos", "sign", "sigmoid_hard", "softsign", "logical_not"),
-            *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-            *("logical_and", "logical_or", "logical_xor"),
-        ),
-        _unit,
-    ),
-    **dict.fromkeys(("concat", "stack", "maximum", "minimum"), _as_read),
-    **dict.fromkeys(
-        (
-            *("reshape", "transpose", "expand_dims", "squeeze", "flatten2d", "flatten", "tile", "reverse", "gather"),
-            *("slice_by_size", "slice_by_index", "crop", "input_view", "relu", "abs", "max_pool", "amax", "amin"),
-            *("pixel_shuffle", "pixel_unshuffle", "depth_to_space", "space_to_depth", "band_part", "cast"),
-        ),
-        _first,
-    ),
-}
-"""What an op can give at most. A copy that saturates is reported at its op, so other copies keep what they read."""
-
-
-def _peak(node: Tensor) -> float:
-    """The largest magnitude of a constant; a parameter may become anything."""
-    if node.op != "const" or node.weight is None:
-        return math.inf
-    return float(node.weight.row_peaks.max(initial=0.0))
-
-
-def _viewed(node: Tensor, question: Question) -> Question:
-    """A view of the elements as one line, or along the last axis, starts inside that axis."""
-    axis, rank = node.attrs["along"], len(node.inputs[0].shape)
-    return replace(question, begin=int(node.attrs["offset"]) if axis in (None, rank - 1) else 0)
-
-
-def _sliced(node: Tensor, question: Question) -> Question:
-    return replace(question, begin=int(node.attrs["begin"][-1]))
-
-
-def _reversed(node: Tensor, question: Question) -> Question:
-    """A reversed axis is read from its end."""
-    last = len(node.shape) - 1
-    return replace(question, begin=node.shape[-1] - 1 if last in node.attrs["axes"] else 0)
-
-
-def _stored(node: Tensor, question: Question) -> Question:
-    """How a product's constant operand is stored and how large it gets; nothing where both are computed."""
-    stored = next((operand for operand in node.inputs[:2] if operand.weight is not None), None)
-    if stored is None or stored.weight is None:
-        return question
-    question = replace(question, activations="int8") if _is_of_bytes(node.inputs[0]) else question
-    # Only a promise makes the peak matter, and to find it every number is read once.
-    most = _peak(stored) if math.isfinite(question.max_abs or 0.0) else math.inf
-    encoded = stored.weight.encoded
-    scaled = encoded is not None and encoded.form == "palette" and encoded.scale is not None
-    return replace(question, weights="scaled palette" if scaled else stored.weight.encoding, weight_max=most)
-
-
-def _is_of_bytes(node: Tensor) -> bool:
-    """Whether a value is the dequantised form of codes that lie in 8 bits."""
-    if node.op != "dequantize":
-        return False
-    codes = node.inputs[0]
-    return codes.op == "quantize" or codes.dtype == "uint8"
-
-
-def _convolved(node: Tensor, question: Question) -> Question:
-    attrs = node.attrs
-    return replace(
-        _stored(node, question),
-        kernel=tuple(node.inputs[1].shape[2:]),
-        stride=tuple(attrs["stride"]),
-        dilation=tuple(attrs["dilation"]),
-        channels=node.inputs[0].shape[1] // attrs["groups"],
-    )
-
-
-def _multiplied(node: Tensor, question: Question) -> Question:
-    return replace(_stored(node, question), channels=node.inputs[0].shape[-1])
-
-
-def _recurrent(node: Tensor, question: Question) -> Question:
-    """Gates multiply the step's input and the state; either may have one feature."""
-    return replace(question, channels=min(node.inputs[0].shape[-1], node.inputs[-1].shape[-1]))
-
-
-def _by_weights_within_one(node: Tensor, question: Question) -> Question:
-    return replace(question, weight_max=1.0)
-
-
-def _dropped(node: Tensor, question: Question) -> Question:
-    return question if node.attrs["rate"] else replace(question, kind="elementwise")
-
-
-_DETAILS: dict[str, Callable[[Any, Question], Question]] = {
-    "slice_by_size": _sliced,
-    "slice_by_index": _sliced,
-    "crop": lambda node, question: replace(question, begin=int(node.attrs["left"])),
-    "input_view": _viewed,
-    "reverse": _reversed,
-    **dict.fromkeys(("conv", "dynamic_conv", "conv_transpose"), _convolved),
-    **dict.fromkeys(("linear", "matmul", "einsum"), _multiplied),
-    **dict.fromkeys(("rnn", "lstm", "gru"), _recurrent),
-    **dict.fromkeys(
-        (
-            *("cumsum", "upsample_nearest_neighbor", "upsample_bilinear", "resize_bilinear"),
-            "resize_nearest_neighbor",
-        ),
-        _by_weights_within_one,
-    ),
-    "dropout": _dropped,
-}

@@ -27,13 +27,13 @@ from aneforge.compiler.record import Record
 from aneforge.exports.mil import Mil, quiet_mil
 from aneforge.exports.ops import REFUSED, RULES, codes
 from aneforge.exports.refusals import ExportError, refuse_host_ops
-from aneforge.gate.outcome import outcomes
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.fp8 import FP8
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.output.files import written_folder
+from aneforge.study.answers import answers_about
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
@@ -135,7 +135,7 @@ def export_coreml(
 
 def _for_chip(graph: Graph, chip: Target) -> tuple[Draft, tuple[Record, ...], tuple[str, ...]]:
     """The graph as the compiler rewrites it for a chip; the rewrites that a graph cannot say; the refused nodes."""
-    outcome = outcomes(graph, [chip], None)[chip.name]
+    outcome = answers_about(graph).about(graph).outcomes([chip], None)[chip.name]
     records = [record for records in outcome.records.values() for record in records]
     draft = as_graph_for(graph, chip, records)
     made = {(record.node, record.rewrite) for record in draft.records}

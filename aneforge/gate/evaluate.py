@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from aneforge.compiler.legal.judge import EFFECTS, Finding, judge, run_time_only
+from aneforge.compiler.legal.findings import VERDICTS as WORDS
+from aneforge.compiler.legal.findings import Finding
+from aneforge.compiler.legal.judge import judge, run_time_only
 from aneforge.compiler.legal.query import ROUTES, SYMBOLIC, Query, QueryError
 from aneforge.errors import UnknownNameError
 from aneforge.gate.sentences import Shapes, bottoms_of, patterns_of, settings_of, weights_of
@@ -23,7 +25,7 @@ from aneforge.targets import target as target_of
 
 __all__ = ["Agreement", "Answer", "evaluate", "query_of", "target_of_row", "verdict"]
 
-VERDICTS = ("accept", *EFFECTS)
+VERDICTS = ("accept", *WORDS)
 _RUNS = ("accept", "decompose", "wrong_result")
 
 
@@ -54,7 +56,7 @@ def verdict(row: Mapping[str, Any]) -> Answer:
     findings = judged.findings
     if row.get("compile_host"):  # compiled for the target and never run there
         findings = tuple(finding for finding in findings if not run_time_only(finding))
-    word = findings[0].effect if findings else "accept"
+    word = findings[0].verdict if findings else "accept"
     return Answer(word, findings, judged.placed)
 
 

@@ -52,9 +52,13 @@ class Graph:
         self.nodes = _reachable(self.outputs)
         self.states: dict[str, str] = dict(states or {})
         self.route = route
+        self.kept: dict[str, Any] = {}
+        """What later rooms keep about this graph; it goes when the graph goes."""
         self._check_states()
 
     def _check_states(self) -> None:
+        if not self.states:
+            return
         before = {port.name: port for port in self.inputs}
         after = {output.name: output for output in self.outputs}
         for name, new_name in self.states.items():

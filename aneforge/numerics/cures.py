@@ -143,7 +143,7 @@ def reduce_sum_to_matmul(
     if graph.states:
         raise AneforgeError(
             "reduce_sum_to_matmul: tensors alone do not hold the states of a graph; use "
-            "aneforge.numerics.rewritten(graph, ['sum-as-product'])"
+            "aneforge.numerics.cures.rewritten(graph, ['sum-as-product'])"
         )
     scene = scene_of(graph, find_target("h13"))
     sites = [site for node in graph.nodes if (site := _sum_as_product(node, scene)) is not None]

@@ -21,6 +21,7 @@ from aneforge.anec.traits import Trait
 from aneforge.numerics.causes import BY_SET, adds_on_the_planar_path
 from aneforge.numerics.movement import Origins
 from aneforge.numerics.products import arithmetic
+from aneforge.numerics.rules import is_clamped_copy
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
 from aneforge.sim.rules.contraction import is_decoded_on_host
@@ -152,7 +153,7 @@ def _of_chip(walk: Walk, op: Op) -> tuple[object, ...]:
 
 def _is_clamped(walk: Walk, op: Op) -> bool:
     """Whether a copy goes through fixed point, and what it reads can pass its ceiling."""
-    if op.labels.get("storage") != "q4":
+    if not is_clamped_copy(op):
         return False
     value = walk.values[op.operands[0]]
     return value.special or value.size > FP16_SLICE_SAT

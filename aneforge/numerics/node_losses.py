@@ -6,19 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from aneforge.compiler.legal.findings import ANY_FINITE, PROMISED
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.numerics.losses import Risk
+from aneforge.numerics.losses import Risk, evidence_of
 from aneforge.numerics.underflow import NOTICED
 from aneforge.numerics.values import Value
 from aneforge.rewrites.stable import logsumexp_of, softplus_of
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 
-__all__ = ["node_losses", "with_rewrites"]
+__all__ = ["infinite_constants", "node_losses", "with_rewrites"]
 
 _MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through
 _EXACT_QUOTIENT = 2048  # whole numbers are exact in fp16 up to here
@@ -29,31 +31,41 @@ Ranges = Callable[[Tensor], Value | None]
 
 
 def node_losses(graph: Graph, names: Mapping[int, str], ranges: Ranges) -> Iterator[Risk]:
+    """What nodes can lose, by what is known of their operands."""
     for node in graph.nodes:
-        name = names[node.uid]
-        if node.weight is not None:
-            yield from _infinite(node, name)
-        elif node.op == "mod":
-            yield from _remainder(node, name, ranges(node.inputs[0]), ranges(node.inputs[1]))
+        if node.op == "mod":
+            yield from _remainder(node, names[node.uid], ranges(node.inputs[0]), ranges(node.inputs[1]))
         elif node.op in _CENTRED:
-            yield from _small_squares(node, name, ranges(node.inputs[0]))
+            yield from _small_squares(node, names[node.uid], ranges(node.inputs[0]))
 
 
-def _infinite(node: Tensor, name: str) -> Iterator[Risk]:
+def infinite_constants(graph: Graph, names: Mapping[int, str]) -> Iterator[Risk]:
     """A mask of -1e9 or -3.4e38: a row that is masked everywhere has no sum, and what is infinite times zero is zero
     on the engine and not a number elsewhere (N32)."""
-    stored = node.weight
-    if stored is None or stored.encoded is not None or stored.size > _MOST_CONSTANTS:
-        return
-    count = int(np.isinf(stored.array).sum())
-    if count:
-        yield Risk(
-            name, node.op, "infinite-constant", math.inf, LARGEST, None,
-            f"{count} of {stored.size} numbers are infinite in fp16, which ends at 65504, as -1e9 and -3.4e38 are; a "
-            "row that is masked everywhere then has no softmax (NaN elsewhere, even weights here)",
-            "mask with -3e4, which is finite in sums too, or choose with a where",
-            rewrite="finite-mask",
-        )  # fmt: skip
+    for node in graph.nodes:
+        stored = node.weight
+        if stored is None or stored.encoded is not None or stored.size > _MOST_CONSTANTS:
+            continue
+        count = int(np.isinf(stored.array).sum())
+        if count:
+            yield _risk(
+                node, names[node.uid], "infinite-constant", None, LARGEST, math.inf,
+                f"{count} of {stored.size} numbers are infinite in fp16, which ends at 65504, as -1e9 and -3.4e38 "
+                "are; a row that is masked everywhere then has no softmax (NaN elsewhere, even weights here)",
+                "mask with -3e4, which is finite in sums too, or choose with a where",
+                rewrite="finite-mask",
+            )  # fmt: skip
+
+
+def _risk(
+    node: Tensor, name: str, rule: str, value: Value | None, limit: float, reaches: float, message: str, hint: str,
+    **more: Any,
+) -> Risk:  # fmt: skip
+    basis = ANY_FINITE if value is not None and value.is_open else PROMISED
+    return Risk(
+        rule, message, evidence_of(rule), hint, stage="measured run", limit=limit, reaches=reaches, basis=basis,
+        node=name, op=node.op, range=value, **more,
+    )  # fmt: skip
 
 
 def _remainder(node: Tensor, name: str, above: Value | None, below: Value | None) -> Iterator[Risk]:
@@ -64,8 +76,8 @@ def _remainder(node: Tensor, name: str, above: Value | None, below: Value | None
     if below.low <= 0.0 <= below.high or above.size / least <= _EXACT_QUOTIENT:
         return
     constant = node.inputs[1].op == "const"
-    yield Risk(
-        name, node.op, "remainder", above.size / least, _EXACT_QUOTIENT, above,
+    yield _risk(
+        node, name, "remainder", above, _EXACT_QUOTIENT, above.size / least,
         f"quotients reach {above.size / least:.4g}, and whole numbers are exact up to {_EXACT_QUOTIENT}: the "
         "remainder can be any number below the divisor",
         "subtract falling multiples of the divisor, which is exact, or take the remainder on the host",
@@ -106,8 +118,8 @@ def _small_squares(node: Tensor, name: str, value: Value | None) -> Iterator[Ris
     error = math.inf if kept == 0.0 else abs(math.sqrt(exact / kept) - 1.0)
     if error >= NOTICED:
         grows = "the result is infinite" if kept == 0.0 else f"the result is {100 * error:.2g} % off"
-        yield Risk(
-            name, node.op, "underflow", value.size, 2.0**-12, value,
+        yield _risk(
+            node, name, "underflow", value, 2.0**-12, value.size,
             f"squares of numbers up to {value.size:.3g} are below what fp16 holds to 11 bits: {grows}",
             "divide by the largest magnitude before squaring, epsilon with it (N90)",
             rewrite="stable-norm",
@@ -148,13 +160,13 @@ def _spelled_out(graph: Graph) -> dict[int, str]:
 
 
 def _with_rewrite(risk: Risk, node: Tensor | None, spelled_out: Mapping[int, str]) -> Risk:
-    rewrite = None if node is None else _REWRITES.get((node.op, risk.kind))
-    if node is not None and risk.kind == "overflow":
+    rewrite = None if node is None else _REWRITES.get((node.op, risk.rule))
+    if node is not None and risk.rule == "overflow":
         rewrite = spelled_out.get(node.uid, rewrite)
     if rewrite is None:
         return risk
     factor = risk.factor
-    if rewrite == "scaled-cumsum" and risk.kind != "underflow":
+    if rewrite == "scaled-cumsum" and risk.rule != "underflow":
         if not math.isfinite(risk.reaches) or risk.reaches >= LARGEST:
             return risk  # the sums themselves are beyond fp16
         factor = 2.0 ** -math.ceil(math.log2(4 * risk.reaches / CEILING))

@@ -38,12 +38,13 @@ from aneforge.sim.rules.moves import MOVES
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Shares", "arithmetic", "depth_of", "largest_sum", "product", "shares_in"]
+__all__ = ["SHARES_OVER", "Shares", "arithmetic", "depth_of", "largest_sum", "product", "product_form", "shares_in"]
 
 Array = np.ndarray
 _DROPPED = 2.0**-15  # more than any product that is rounded or dropped loses
 _SUBNORMAL = 2.0**-14
-_SHARES_OVER = 1.05  # what shares of one can add up to with the roundings of powers, sum and quotient
+SHARES_OVER = 1.05
+"""What shares of one can add up to with the roundings of powers, sum and quotient."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,19 @@ def _gain(module: Module, op: Op) -> float | None:
     if op.attrs.get("bias") or any(peaks[1:]):
         return None
     return abs(float(op.attrs.get("gain", 1.0))) * (peaks[0] if peaks else 1.0)
+
+
+def product_form(engine: Engine, module: Module, op: Op) -> tuple[object, ...]:
+    """What the rule of a product looks at beside its attributes, its types and what it reads: stored numbers, and
+    where its operands come from."""
+    weights = tuple(operand.attrs.get("weight") for operand in op.operands[1:])
+    if op.kind == "matmul":
+        return *weights, shares_in(module, op)
+    kernel = op.operands[1].type
+    if kernel is None or kernel.dtype == "f16":
+        return weights
+    codes = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
+    return *weights, is_decoded_on_host(op), codes and (codes.scale, codes.zero_point, codes.moved)
 
 
 def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None) -> tuple[object, ...]:
@@ -196,7 +210,7 @@ def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> 
     if op.kind == "matmul" or op.operands[1].kind != "const_in":
         shares = shares_in(module, op)
         if shares is not None:
-            return _SHARES_OVER * shares.total * values[1 - shares.place].size + bias
+            return SHARES_OVER * shares.total * values[1 - shares.place].size + bias
         return depth_of(op) * x.size * values[1].size + bias
     kernel = _kernel(engine, module, op)
     if kernel.winograd:
@@ -267,10 +281,7 @@ def _summed(engine: Engine, kernel: _Kernel, x: Value, bias: Value, starts: Arra
     weight = kernel.magnitudes
     fixed = kernel.terms * _DROPPED + float(weight.max(initial=0.0)) * _SUBNORMAL * engine.flush_subnormals
     inside = np.zeros(len(weight))
-    if kernel.decoding.any():
-        if math.isinf(x.error):
-            return ANYTHING
-        inside = kernel.decoding * (x.size + x.error)
+    apart = scaled(float(kernel.decoding.max(initial=0.0)), x.size + x.error)
     reach = weight * x.size
     if kernel.winograd:
         step, most = rounding(2 * x.size), 2 * x.size
@@ -284,7 +295,7 @@ def _summed(engine: Engine, kernel: _Kernel, x: Value, bias: Value, starts: Arra
     if (reach + inside + fixed + starts + bias.size).max(initial=0.0) >= CEILING:
         return ANYTHING
     off = float((inside + fixed).max(initial=0.0))
-    error = scaled(float(weight.max(initial=0.0)), x.error) + off + bias.error
+    error = scaled(float(weight.max(initial=0.0)), x.error) + off + apart + bias.error
     high = float((kernel.positive * x.high + kernel.negative * x.low).max(initial=-math.inf)) + bias.high + off
     low = float((kernel.positive * x.low + kernel.negative * x.high).min(initial=math.inf)) + bias.low - off
     return rounded(low, high, error)
@@ -326,7 +337,7 @@ def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value, shares: S
 
 def _weighed(shares: Shares, values: Value, fixed: float, bias: Value) -> Value:
     """A mean of values times a total: no sum on the way is larger than that of the largest value."""
-    most = _SHARES_OVER * shares.total
+    most = SHARES_OVER * shares.total
     if most * values.size + fixed + bias.size >= CEILING:
         return ANYTHING
     wide = values.with_zero()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aneforge.numerics.losses import Risk
-from aneforge.numerics.transfer import Walk, has_rule
+from aneforge.numerics.rules import has_rule
+from aneforge.numerics.transfer import Walk
 
 __all__ = ["Coverage", "Stop", "coverage_of"]
 
@@ -61,9 +60,9 @@ class Coverage:
         return "\n".join(lines)
 
 
-def coverage_of(walked: Walk, risks: Iterable[Risk]) -> Coverage:
+def coverage_of(walked: Walk) -> Coverage:
     """The ops whose operands are bounded are covered; a stop is the first op of a chain that is not."""
-    at_risk = {(risk.node, risk.op) for risk in risks}
+    at_risk = {(risk.node, risk.op) for risk in walked.risks}
     layers = covered = 0
     stop_of: dict[Any, int] = {}
     stops: list[list[Any]] = []

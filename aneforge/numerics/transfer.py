@@ -1,47 +1,49 @@
-"""What each backend op makes of values: intervals and errors through a whole program, for one chip.
+"""Values through a whole program, for one chip, and what each op can lose on the way: the one range analysis.
 
-An op that is not listed here may give anything, which is always true and says nothing. Where two programs compute an
-op by the same steps from the same numbers, their results are equal whatever is known of them (``identity``).
+Every command that says whether a node can lose a number asks this walk. Networks repeat themselves, so an op is worked
+out once for each form that its rule looks at: kind, attributes, types, weights and what it reads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
-from aneforge.numerics.products import product
+from aneforge.numerics.losses import Risk, Step, losses_of
+from aneforge.numerics.products import product_form
+from aneforge.numerics.rules import (
+    has_rule,
+    is_summed_before_a_table,
+    takes_off_its_maximum,
+    value_of,
+)
 from aneforge.numerics.stored import remembered, weight_of
-from aneforge.numerics.unary import through
-from aneforge.numerics.values import ANYTHING, Value, hull, of_array, product_error, rounded, rounding, scaled
+from aneforge.numerics.values import ALL_AT_ONCE, EACH_ALONE, NOT_KNOWN, OPEN, STORED, Value, of_array
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
-from aneforge.sim.mac import CEILING
-from aneforge.sim.rules.moves import MOVES
-from aneforge.sim.rules.planar import TABLES
-from aneforge.targets.assumed import constant
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Walk", "has_rule", "own_error", "walk"]
+__all__ = ["Walk", "walk"]
 
-_TRUTH = Value(0.0, 1.0)
-_ALONE = frozenset((*TABLES, "swish", "leaky_relu", "clamped_relu", "n_relu", "relu", "abs", "square", "sqr"))
-"""Functions of one number, where they have no other operand."""
-_FILLED = ("padding", "ring_buffer_reader", "ring_buffer_writer", "batch_to_space", "space_to_batch")
-"""Moves that may put numbers of their own beside those they move."""
+_MOVES = kinds_with(Trait.MOVEMENT)
+_POINTWISE = kinds_with(Trait.POINTWISE)
+_CONTRACTIONS = kinds_with(Trait.CONTRACTION)
+_INPUTS = kinds_with(Trait.INPUT)
+_PORTS = kinds_with(Trait.PORT) | _INPUTS
+_UNREAD = Value(0.0, 0.0, attained=STORED)
 
 
 @dataclass(frozen=True)
 class Walk:
-    """A program's values, by op, and what they were made with."""
+    """A program's values, by op, and what can be lost in it, in its order."""
 
     engine: Engine
     module: Module
     values: Mapping[Op, Value]
+    risks: tuple[Risk, ...] = ()
 
 
 def walk(
@@ -50,279 +52,181 @@ def walk(
     known: Mapping[str, Value],
     vague: frozenset[str] = frozenset(),
     common: frozenset[Op] = frozenset(),
+    errors: bool = True,
 ) -> Walk:
     """Every op in order.
 
     ``known`` are the ranges of inputs, and of nodes where somebody has measured them: there the interval is the
     narrower of the two. ``vague`` are nodes whose steps do not give the node's exact meaning, so that their error is
     unknown. ``common`` are ops that another program computes to the bit: errors are counted from their results on.
+    Without ``errors`` only the intervals count: those of repeated blocks are equal where errors pile up.
     """
-    values: dict[Op, Value] = {}
-    nodes_of: dict[Op, list[str]] = {}
-    for name, standing in module.lineage.items():
-        if standing.op is not None and name in known:
-            nodes_of.setdefault(standing.op, []).append(name)
+    steps, values = _Steps(engine, module), _Values(module)
+    risks: list[Risk] = []
+    measured = _measured(module, known)
     for op in module.ops:
-        if op.kind == "live_out":
+        kind = op.kind
+        if kind in _PORTS:
+            if kind in _INPUTS:
+                value = known.get(op.attrs["name"], OPEN)
+                values.add(op, value if errors else value._replace(error=math.inf))
             continue
-        value = _value(engine, module, op, values, known)
-        if vague.intersection(op.sources[-1:]):
-            value = replace(value, error=math.inf)
+        read = values.read_by(op)
+        value, lost = steps.outcome(op, read, values.freedom(op, read))
+        if op in measured:
+            value = _within(value, measured[op])
+            lost = steps.losses(op, read, value)
+        if vague and vague.intersection(op.sources[-1:]):
+            value = value._replace(error=math.inf)
         if op in common:
-            value = replace(value, error=0.0)
-        for name in nodes_of.get(op, ()) if op.kind != "live_in" else ():
-            value = _within(value, known[name])
-        values[op] = value
-    return Walk(engine, module, values)
+            value = value._replace(error=0.0)
+        values.add(op, value)
+        if lost and op.sources:
+            risks += [replace(risk, node=op.sources[-1]) for risk in lost]
+    return Walk(engine, module, values, tuple(risks))
 
 
-def _within(derived: Value, stated: Value) -> Value:
-    """The narrower of two intervals. A stated range rules out an overflow of fp16, but not a limit below it that the
+def _measured(module: Module, known: Mapping[str, Value]) -> dict[Op, list[Value]]:
+    """What somebody knows of ops that are not inputs."""
+    ranges: dict[Op, list[Value]] = {}
+    ports = {op.attrs["name"] for op in module.ops if op.kind in _INPUTS}
+    for name in known.keys() - ports:
+        standing = module.lineage.get(name)
+        ops = [] if standing is None else list(standing.ops())
+        if standing is None or len(ops) != 1 or ops[0].kind in _PORTS:
+            continue
+        # A value that was turned or seen in another shape has the numbers of its op, and no others.
+        if math.prod(standing.shape or ()) == math.prod(ops[0].shape):
+            ranges.setdefault(ops[0], []).append(known[name])
+    return ranges
+
+
+def _within(derived: Value, stated: Iterable[Value]) -> Value:
+    """The narrowest of some intervals. A stated range rules out an overflow of fp16, but not a limit below it that the
     chip has of its own, as for the data of a crop."""
-    low, high = max(derived.low, stated.low), min(derived.high, stated.high)
-    special = derived.special and (stated.special or derived.size < LARGEST)
-    return replace(derived, low=min(low, high), high=max(low, high), special=special)
+    for value in stated:
+        low, high = max(derived.low, value.low), min(derived.high, value.high)
+        special = derived.special and (value.special or derived.size < LARGEST)
+        open_low = derived.open_low and low == derived.low
+        open_high = derived.open_high and high == derived.high
+        derived = derived._replace(
+            low=min(low, high), high=max(low, high), special=special, open_low=open_low, open_high=open_high
+        )
+    return derived
 
 
-def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], ports: Mapping[str, Value]) -> Value:
-    if op.kind == "const_in":
-        weight = weight_of(module, op)
-        return remembered(("ends", weight.key), lambda: of_array(weight.array))
-    if op.is_a(Trait.INPUT):
-        return ports.get(op.attrs["name"], ANYTHING)
-    read = [values[operand] for operand in op.operands]
-    if op.is_a(Trait.CONTRACTION):
-        return product(engine, module, op, read)
-    if op.kind in _ALONE and len(read) == 1:
-        return through(engine, op, read[0])
-    if op.is_a(Trait.COMPARISON):
-        return replace(_TRUTH, error=1.0 if any(value.error or value.special for value in read) else 0.0)
-    if op.kind in MOVES:
-        return _moved(op, read)
-    rule = _RULES.get(op.kind)
-    return ANYTHING if rule is None else rule(engine, op, *read)
+class _Values(dict[Op, Value]):
+    """The values of a program's ops. Constants are read when they are first asked for, because models are large."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__()
+        self._module = module
+        self._roots: dict[Op, frozenset[Op]] = {}
+        """The inputs that a value rests on, where all its elements may be at their ends at once."""
+
+    def add(self, op: Op, value: Value) -> None:
+        self[op] = value
+        if value.attained == ALL_AT_ONCE:
+            roots = [self._roots[operand] for operand in op.operands if operand in self._roots]
+            self._roots[op] = roots[0] if len(roots) == 1 else frozenset().union(*roots) or frozenset((op,))
+
+    def freedom(self, op: Op, read: list[Value]) -> int:
+        """The most that can be known of the ends of a result, by where its operands come from."""
+        if len(read) == 1 and read[0].attained < ALL_AT_ONCE:
+            return ALL_AT_ONCE
+        computed = [operand for operand in op.operands if operand.kind != "const_in"]
+        if len(computed) > 1 and not self._are_apart(op, computed):
+            return EACH_ALONE if op.kind in _MOVES else NOT_KNOWN
+        spread = (op.kind in _MOVES or op.kind in _POINTWISE) and _repeats(op, computed)
+        return EACH_ALONE if spread else ALL_AT_ONCE
+
+    def _are_apart(self, op: Op, computed: list[Op]) -> bool:
+        """Whether operands can be at their ends independently of one another: they rest on different inputs, or are
+        one and the same and meet with one sign."""
+        roots = [self._roots.get(operand) for operand in computed]
+        known = [root for root in roots if root is not None]
+        if len(known) < len(roots):
+            return False
+        shared = len(frozenset().union(*known)) < sum(map(len, known))
+        return not shared or (op.kind in ("add", "mult") and computed[0] is computed[-1])
+
+    def __missing__(self, op: Op) -> Value:
+        weight = weight_of(self._module, op)
+        value = self[op] = remembered(("ends", weight.key), lambda: of_array(weight.array))
+        return value
+
+    def read_by(self, op: Op) -> list[Value]:
+        """What an op reads. Behind a loss a product is lost whatever its stored kernel is, so that is not read."""
+        if op.kind in _CONTRACTIONS and self[op.operands[0]].special:
+            return [_UNREAD if operand.kind == "const_in" else self[operand] for operand in op.operands]
+        return [self[operand] for operand in op.operands]
 
 
-def has_rule(op: Op) -> bool:
-    """Whether an op's result is bounded by anything; one without a rule may give any number."""
-    alone = op.kind in _ALONE and len(op.operands) == 1
-    return alone or op.is_a(Trait.CONTRACTION) or op.is_a(Trait.COMPARISON) or op.kind in MOVES or op.kind in _RULES
+class _Steps:
+    """The ops of one program on one chip, each form worked out once."""
+
+    def __init__(self, engine: Engine, module: Module) -> None:
+        self._engine, self._module = engine, module
+        self._known: dict[Hashable, tuple[Value, tuple[Risk, ...]]] = {}
+
+    def outcome(self, op: Op, read: list[Value], freedom: int) -> tuple[Value, tuple[Risk, ...]]:
+        """What an op gives, and what it can lose; ``freedom`` is the most that its ends can be known to be met."""
+        key = (freedom, self._form(op, read))
+        known = self._known.get(key)
+        if known is None:
+            value = value_of(self._engine, self._module, op, read)
+            value = self._standing(op, read, value)._replace(attained=_attained(op, read, freedom))
+            known = self._known[key] = value, self.losses(op, read, value)
+        return known
+
+    def losses(self, op: Op, read: list[Value], value: Value) -> tuple[Risk, ...]:
+        return tuple(losses_of(Step(self._engine, self._module, op, read, value)))
+
+    def _form(self, op: Op, read: list[Value]) -> Hashable:
+        """All that the rule of an op looks at."""
+        kind, attrs = op.kind, op.attrs
+        if kind in _MOVES:
+            return kind, op.labels.get("storage"), attrs.get("background_value"), *read
+        if kind in _POINTWISE:
+            beside = _BESIDE.get(kind)
+            return kind, beside is not None and beside(op), *attrs.items(), *read
+        types = [operand.type for operand in op.operands]
+        beside = product_form(self._engine, self._module, op) if kind in _CONTRACTIONS else None
+        return kind, op.type, beside, *types, *attrs.items(), *read
+
+    def _standing(self, op: Op, read: list[Value], value: Value) -> Value:
+        """A result with what it rests on: the ends that move with inputs that nobody bounded."""
+        low = high = not has_rule(op)
+        if any(operand.open_low or operand.open_high for operand in read):
+            if value.special:
+                low = high = True
+            else:
+                smaller = value_of(self._engine, self._module, op, [operand.shrunk() for operand in read])
+                low, high = smaller.low != value.low, smaller.high != value.high
+        return value._replace(open_low=low, open_high=high)
 
 
-def own_error(engine: Engine, op: Op, *read: Value) -> float:
-    """The error that an op adds itself, to operands that are exact."""
-    return _RULES[op.kind](engine, op, *(replace(value, error=0.0) for value in read)).error
+def _attained(op: Op, read: list[Value], freedom: int) -> int:
+    """How far the ends of a result are numbers that some input gives, by what is known of the operands.
 
-
-def _moved(op: Op, read: list[Value]) -> Value:
-    """Moves change no number, except a crop that goes through fixed point."""
-    if op.kind == "select":
-        chosen = hull(read[1:])
-        moved = replace(chosen, error=max(chosen.error, chosen.width + chosen.error)) if read[0].error else chosen
-    elif op.kind == "gather_nd":
-        uncertain = any(value.error for value in read[1:])  # fixed indices are an attribute, not an operand
-        moved = replace(read[0], error=read[0].width + read[0].error) if uncertain else read[0]
-    else:
-        moved = hull(read)
-    if op.kind in _FILLED:
-        fills = [
-            float(number) for name, number in op.attrs.items() if "value" in name and isinstance(number, (int, float))
-        ]
-        moved = hull([moved.with_zero(), *(Value(number, number) for number in fills)])
-    if op.labels.get("storage") == "q4" and (moved.special or moved.size > FP16_SLICE_SAT):
-        return replace(moved, special=True)
-    return moved
-
-
-def _paired(engine: Engine, op: Op, a: Value, b: Value) -> Value:
-    if a.special or b.special:
-        return ANYTHING
-    if op.kind == "mult":
-        return _product_of(a, b)
-    if op.kind == "add":
-        return rounded(a.low + b.low, a.high + b.high, a.error + b.error)
-    most = 0.0 if _takes_off_its_maximum(op) else a.high - b.low
-    return rounded(min(a.low - b.high, most), most, a.error + b.error)
-
-
-def _takes_off_its_maximum(op: Op) -> bool:
-    """x - max(x), in front of an exponential: never above zero, whatever x is."""
-    x, top = op.operands
-    return top.kind == "reduce_max" and top.operands[0] is x and not top.attrs.get("square_input")
-
-
-def _divided(engine: Engine, op: Op, a: Value, b: Value) -> Value:
-    least = min(abs(b.low), abs(b.high))
-    if a.special or b.special or b.low <= 0.0 <= b.high or least <= b.error:
-        return ANYTHING
-    if engine.reciprocal_divide:
-        ends = 1 / b.low, 1 / b.high
-        inverse = rounded(min(ends), max(ends), b.error / (least * (least - b.error)))
-        return _product_of(a, inverse)
-    corners = [one / two for one in (a.low, a.high) for two in (b.low, b.high)]
-    error = (a.error + scaled(a.size, b.error) / least) / (least - b.error)
-    return rounded(min(corners), max(corners), error)
-
-
-def _product_of(a: Value, b: Value) -> Value:
-    if a.special or b.special:
-        return ANYTHING
-    corners = [one * two for one in (a.low, a.high) for two in (b.low, b.high)]
-    return rounded(min(corners), max(corners), product_error(a, b))
-
-
-def _picked(engine: Engine, op: Op, a: Value, b: Value) -> Value:
-    choose = max if op.kind == "max" else min
-    ends = choose(a.low, b.low), choose(a.high, b.high)
-    return Value(*ends, a.special or b.special, max(a.error, b.error))
-
-
-def _kept(engine: Engine, op: Op, x: Value) -> Value:
-    """The largest or smallest of some numbers is one of them."""
-    return ANYTHING if op.attrs.get("square_input") else x
-
-
-def _pooled(engine: Engine, op: Op, x: Value) -> Value:
-    """Weighted means; a window may count zeros around the map."""
-    if x.special:
-        return ANYTHING
-    wide = x.with_zero()
-    return rounded(wide.low, wide.high, x.error)
-
-
-def _gained(engine: Engine, op: Op, x: Value, *vectors: Value) -> Value:
-    if any(value.special for value in (x, *vectors)):
-        return ANYTHING
-    gain, bias = float(op.attrs.get("gain", 1.0)), float(op.attrs.get("bias", 0.0))
-    scale = vectors[0] if vectors else Value(1.0, 1.0)
-    offset = vectors[1] if len(vectors) > 1 else Value(0.0, 0.0)
-    factors = [gain * end for end in (scale.low, scale.high)]
-    corners = [one * two for one in factors for two in (x.low, x.high)]
-    low, high = min(corners) + bias + offset.low, max(corners) + bias + offset.high
-    size = max(abs(factor) for factor in factors)
-    error = scaled(size, x.error) + scaled(abs(gain) * scale.error, x.size + x.error) + offset.error
-    summed = any(user.layer == op.layer and user.kind in TABLES for user in op.users)
-    if summed and max(abs(low), abs(high)) >= CEILING:
-        return ANYTHING
-    return rounded(low, high, error)
-
-
-def _count(op: Op) -> int:
-    return math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"])
-
-
-def _sum_of(x: Value, count: int) -> tuple[float, float, float]:
-    """Bounds of a sum on the planar path before it is stored, and its error: trees and runs with the bits of fp16,
-    then exactly (U50)."""
-    tree, run = constant("reduction_tree"), constant("reduction_run")
-    group = tree * run
-    wide = x.with_zero() if count % group else x
-    steps = int(math.log2(tree)) + run - 1
-    inside = min(count, group) * wide.size
-    local = steps * rounding(2 * inside) * -(-count // group)
-    low = count * x.low - local
-    return (max(low, 0.0) if x.low >= 0.0 else low), count * x.high + local, count * x.error + local
-
-
-def _entering(op: Op, x: Value) -> Value:
-    if not op.attrs.get("square_input") or x.special:
-        return x
-    largest, least = x.size**2, 0.0 if x.low <= 0.0 <= x.high else min(abs(x.low), abs(x.high)) ** 2
-    return rounded(least, largest, product_error(x, x))
-
-
-def _summed(engine: Engine, op: Op, x: Value) -> Value:
-    entering = _entering(op, x)
-    return ANYTHING if entering.special else rounded(*_sum_of(entering, _count(op)))
-
-
-def _averaged(engine: Engine, op: Op, x: Value) -> Value:
-    entering = _entering(op, x)
-    if entering.special:
-        return ANYTHING
-    count = _count(op)
-    low, high, error = _sum_of(entering, count)
-    share = float(np.float16(1 / count))
-    off = abs(share - 1 / count) * (max(abs(low), abs(high)) + error)
-    return rounded(low * share, high * share, error * share + off)
-
-
-def _softmax(engine: Engine, op: Op, x: Value) -> Value:
-    """Shares of one: each lies between zero and one but for the roundings of powers, sum and quotient."""
-    return Value(0.0, 1.0 + 2.0**-6, False, 1.0 + 2.0**-6) if not x.special else ANYTHING
-
-
-def _normed(engine: Engine, op: Op, x: Value, *affine: Value) -> Value:
-    """No element of n is further from their mean than root n of their spread; what the roundings add is in the margin.
-
-    Squares that are too small for fp16 count as zero, so that only epsilon divides; a square that is lost makes the
-    result zero.
+    Where all elements may be at their ends at once, a sum reaches its bound, and so does every element that is worked
+    out alone. Elements of a sum depend on one another: a further sum of them is bounded, and may never get there.
     """
-    groups = op.attrs.get("groups", 1)
-    count = _count(op) // groups
-    epsilon = float(np.float16(op.attrs["epsilon"]))
-    if x.special or epsilon <= 0.0 or any(value.special for value in affine):
-        return ANYTHING
-    reach = 1.1 * math.sqrt(count) + 2.0**-11 * epsilon**-0.5
-    gain = max((value.size for value in affine[:1]), default=1.0)
-    offset = max((value.size for value in affine[1:2]), default=0.0)
-    most = rounded(-reach * gain - offset, reach * gain + offset, 0.0)
-    return replace(most, error=2 * most.high)
+    least = min((value.attained for value in read), default=ALL_AT_ONCE)
+    if op.kind in _MOVES or op.kind in _POINTWISE:
+        return min(least, freedom)
+    return EACH_ALONE if min(least, freedom) >= ALL_AT_ONCE else NOT_KNOWN
 
 
-def _attended(engine: Engine, op: Op, q: Value, k: Value, v: Value, scale: Value, *mask: Value) -> Value:
-    """A mean of the values, with weights that add up to one but for their roundings."""
-    depth, keys = op.operands[0].shape[4], op.operands[1].shape[2]
-    scores = depth * (q.size * k.size + 2.0**-15)
-    if any(value.special for value in (q, k, v, scale, *mask)) or scores >= CEILING or scores * scale.size >= LARGEST:
-        return ANYTHING
-    if not op.attrs.get("subtract_max"):  # the sum of the powers has to be finite
-        largest = scores * scale.size + sum(plane.size for plane in mask)
-        if largest > math.log(LARGEST) or keys * math.exp(largest) >= LARGEST:
-            return ANYTHING
-    reach = 1.05 * v.size + keys * 2.0**-15
-    return Value(-reach, reach, False, 2 * reach) if 1.05 * keys * v.size < CEILING else ANYTHING
+def _repeats(op: Op, computed: list[Op]) -> bool:
+    """Whether elements of an operand occur more than once in a result, so that they are at one end together."""
+    elements = [operand.type.elements for operand in computed if operand.type is not None]
+    most = sum(elements) if op.kind in _MOVES else min(elements, default=0)
+    return op.type is not None and (op.type.elements > most or op.kind == "gather_nd")
 
 
-def _dequantised(engine: Engine, op: Op, x: Value) -> Value:
-    scale, zero = float(op.attrs["scale"]), float(op.attrs["zero_point"])
-    ends = (x.low - zero) * scale, (x.high - zero) * scale
-    return ANYTHING if x.special else rounded(min(ends), max(ends), scaled(abs(scale), x.error))
-
-
-def _quantised(engine: Engine, op: Op, x: Value) -> Value:
-    """Codes, in the order of the numbers; an error may move a number over the edge of one."""
-    least, most = (0.0, 255.0) if op.attrs["to"] == "ui8" else (-128.0, 127.0)
-    scale, zero = float(op.attrs["scale"]), float(op.attrs["zero_point"])
-    error = 0.0 if x.error == 0.0 else min(x.error / abs(scale) + 1.0, most - least)
-    if x.special or scale <= 0:
-        return Value(least, most, False, most - least if x.special else error)
-    low, high = (
-        min(max(math.copysign(math.floor(abs(end / scale) + 0.5), end) + zero, least), most) for end in (x.low, x.high)
-    )
-    return Value(low, high, False, error)
-
-
-_RULES: dict[str, Callable[..., Value]] = {
-    "add": _paired,
-    "sub": _paired,
-    "mult": _paired,
-    "div": _divided,
-    "max": _picked,
-    "min": _picked,
-    "reduce_max": _kept,
-    "reduce_min": _kept,
-    "max_pool": _kept,
-    "average_pool": _pooled,
-    "resize": _pooled,
-    "cast": lambda engine, op, x: x,
-    "gain_offset_control": _gained,
-    "reduce_sum": _summed,
-    "reduce_avg": _averaged,
-    "softmax": _softmax,
-    "layer_norm": _normed,
-    "instance_norm": _normed,
-    "sdpa": _attended,
-    "quant": _quantised,
-    "dequant": _dequantised,
+_BESIDE = {
+    "sub": takes_off_its_maximum,
+    "gain_offset_control": is_summed_before_a_table,
 }
+"""What of an op's neighbours its rule looks at."""

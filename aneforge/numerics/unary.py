@@ -9,6 +9,7 @@ import numpy as np
 
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.numerics.values import ANYTHING, Value, rounding
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import widened
@@ -50,7 +51,7 @@ def through(engine: Engine, op: Op, value: Value) -> Value:
     result = Value(float(results[finite].min()), float(results[finite].max()), special, math.inf)
     if special or value.special or not math.isfinite(value.error):
         return result if special else Value(result.low, result.high, False, _spread(op, result))
-    if op.kind in _STRAIGHT:
+    if op.is_a(Trait.EXACT):  # it picks or clamps: never steeper than one
         return Value(result.low, result.high, False, value.error)
     error = _error(op, wide, results, (int(first), int(last)), value.error)
     return Value(result.low, result.high, False, min(error, _spread(op, result)))
@@ -67,8 +68,6 @@ def _spread(op: Op, result: Value) -> float:
     return math.inf if ends is None else max(result.high, ends[1]) - min(result.low, ends[0])
 
 
-_STRAIGHT = ("relu", "abs", "clamped_relu", "n_relu")
-"""Exact, and never steeper than one."""
 _ENDS = {
     "sigmoid": (0.0, 1.0),
     "high_precision_sigmoid": (0.0, 1.0),

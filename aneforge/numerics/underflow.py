@@ -7,12 +7,14 @@ small products, such as probabilities over thousands of keys times their values,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from aneforge.anec.interpret import named_constants
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.numerics.products import depth_of, shares_in
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.values import Value
@@ -21,7 +23,7 @@ from aneforge.sim.half import decoded, exponents
 from aneforge.sim.mac import STEP, rounded_products
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 
-__all__ = ["NOTICED", "Loss", "expected_loss", "factor_for", "product_loss"]
+__all__ = ["NOTICED", "Underflow", "expected_loss", "factor_for", "underflows_of"]
 
 Array = np.ndarray
 NOTICED = 0.01
@@ -34,8 +36,8 @@ _TYPICAL = Value(-1.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Loss:
-    """What a product is expected to lose."""
+class Underflow:
+    """What a sum of products is expected to lose."""
 
     error: float
     """The relative error of its result."""
@@ -44,31 +46,43 @@ class Loss:
     terms: int
     value: Value
     """What it was worked out for: the values that meet the probabilities, or the first operand."""
-    probabilities: bool
-    assumed: bool
+    probabilities: bool = False
+    assumed: bool = False
     """Whether nothing bounds the values, so that they were taken to be about one."""
 
 
-def product_loss(engine: Engine, module: Module, op: Op, read: list[Value]) -> Loss | None:
-    """What a convolution or matrix product is expected to lose; None if that cannot be said or is nothing.
+def underflows_of(engine: Engine, module: Module, op: Op, read: Sequence[Value]) -> Iterator[Underflow]:
+    """What each sum of products in an op is expected to lose, where that can be said.
 
     Probabilities are taken to be even, which is where a long row loses most. Other values are taken to be spread over
     their ranges.
     """
-    shares = shares_in(module, op)
-    if shares is not None:
-        other, count = read[1 - shares.place], shares.count
-        values = _TYPICAL if other.special else other
-        error = expected_loss(engine, np.array([shares.total / count]), _spread(values), count)
-        return Loss(error, factor_for(values.size, count), count, values, True, other.special)
-    if any(value.special for value in read[:2]):
-        return None
-    weights = _kernel_numbers(module, op)
-    if weights is None and op.operands[1].kind == "const_in":
-        return None
-    terms = depth_of(op)
-    error = expected_loss(engine, _spread(read[0]), _spread(read[1]) if weights is None else weights, terms)
-    return Loss(error, factor_for(terms * read[0].size * read[1].size, terms), terms, read[0], False, False)
+    if op.kind == "sdpa":
+        keys = op.operands[1].shape[2]
+        yield from _of_values(engine, read[0], read[1], op.operands[0].shape[4])
+        yield _of_shares(engine, read[2], keys, 1.0)
+    elif op.is_a(Trait.CONTRACTION):
+        shares = shares_in(module, op)
+        if shares is not None:
+            yield _of_shares(engine, read[1 - shares.place], shares.count, shares.total)
+            return
+        weights = _kernel_numbers(module, op)
+        if weights is not None or op.operands[1].kind != "const_in":
+            yield from _of_values(engine, read[0], read[1], depth_of(op), weights)
+
+
+def _of_shares(engine: Engine, other: Value, count: int, total: float) -> Underflow:
+    values = _TYPICAL if other.special or other.is_open else other
+    error = expected_loss(engine, np.array([total / count]), _spread(values), count)
+    return Underflow(error, factor_for(values.size, count), count, values, True, values is not other)
+
+
+def _of_values(
+    engine: Engine, x: Value, other: Value, terms: int, weights: Array | None = None
+) -> Iterator[Underflow]:
+    if not x.special and not other.special:
+        error = expected_loss(engine, _spread(x), _spread(other) if weights is None else weights, terms)
+        yield Underflow(error, factor_for(terms * x.size * other.size, terms), terms, x)
 
 
 def expected_loss(engine: Engine, left: Array, right: Array, terms: int) -> float:

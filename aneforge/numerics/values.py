@@ -9,25 +9,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from aneforge.sim.half import LARGEST, round_half, round_half_twice
+from aneforge.sim.half import LARGEST
 
-__all__ = ["ANYTHING", "Value", "hull", "of_array", "product_error", "rounded", "rounding", "scaled"]
+__all__ = [
+    "ALL_AT_ONCE",
+    "ANYTHING",
+    "EACH_ALONE",
+    "NOT_KNOWN",
+    "OPEN",
+    "STORED",
+    "Value",
+    "hull",
+    "of_array",
+    "product_error",
+    "rounded",
+    "rounding",
+    "scaled",
+]
 
 _RELATIVE, _SMALLEST = 2.0**-11, 2.0**-24
 _LOST = 65520.0  # from here on a rounding gives infinity
+_BITS, _GRID = 11, -24
+
+NOT_KNOWN, EACH_ALONE, ALL_AT_ONCE, STORED = range(4)
+"""How far the ends of a value are numbers that some input gives: not known, for each element by itself, for all
+elements at once in any mixture, and a constant."""
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     low: float
     high: float
     special: bool = False
     """Infinite numbers may occur."""
     error: float = 0.0
+    open_low: bool = False
+    """Whether the lower end rests on an input that nobody bounded; the interval holds for every finite one."""
+    open_high: bool = False
+    attained: int = ALL_AT_ONCE
 
     @property
     def size(self) -> float:
@@ -38,11 +60,27 @@ class Value:
     def width(self) -> float:
         return self.high - self.low
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it rests on an input that nobody bounded."""
+        return self.open_low or self.open_high
+
     def with_zero(self) -> Value:
         """As padding with zeros makes it."""
-        return replace(self, low=min(self.low, 0.0), high=max(self.high, 0.0))
+        low, high = min(self.low, 0.0), max(self.high, 0.0)
+        return self if (low, high) == (self.low, self.high) else self._replace(low=low, high=high)
+
+    def shrunk(self) -> Value:
+        """The same if inputs that nobody bounded were smaller by half: open ends move towards zero."""
+        if not self.is_open:
+            return self
+        low = self.low / 2 if self.open_low and self.low < 0.0 else self.low
+        high = self.high / 2 if self.open_high and self.high > 0.0 else self.high
+        return Value(low, max(low, high), False, self.error)
 
 
+OPEN = Value(-LARGEST, LARGEST, False, 0.0, True, True)
+"""Any finite number: an input that nobody bounded."""
 ANYTHING = Value(-LARGEST, LARGEST, True, math.inf)
 
 
@@ -65,16 +103,25 @@ def product_error(a: Value, b: Value) -> float:
 def rounded(low: float, high: float, error: float, special: bool = False) -> Value:
     """Numbers between two bounds, rounded to fp16 once; ``error`` is that before the rounding."""
     size = max(abs(low), abs(high))
-    if not math.isfinite(size) or size >= _LOST:
+    if not size < _LOST:
         return ANYTHING
-    ends = np.array([low, high])
-    both = np.concatenate([round_half(ends), round_half_twice(ends)])  # rounding keeps the order, in one step or two
-    return Value(float(both.min()), float(both.max()), special, error + rounding(size))
+    # Rounding keeps the order, in one step or in the two of elementwise results (N53).
+    least, most = (_half(low), _half(_half(low, None))), (_half(high), _half(_half(high, None)))
+    return Value(min(least), max(most), special, error + rounding(size))
+
+
+def _half(number: float, grid: int | None = _GRID) -> float:
+    """The nearest number of 11 bits, ties away from zero, and of no finer step than 2^grid."""
+    exponent = math.frexp(number)[1] - _BITS
+    step = exponent if grid is None or exponent > grid else grid
+    return math.copysign(math.ldexp(math.floor(math.ldexp(abs(number), -step) + 0.5), step), number)
 
 
 def hull(values: Iterable[Value]) -> Value:
     """All that any of several tensors may hold."""
     every = list(values)
+    if len(every) == 1:
+        return every[0]
     return Value(
         min(value.low for value in every),
         max(value.high for value in every),
@@ -89,5 +136,5 @@ def of_array(numbers: np.ndarray) -> Value:
     finite = wide[np.isfinite(wide)]
     special = finite.size < wide.size
     if not finite.size:
-        return Value(0.0, 0.0, special)
-    return Value(float(finite.min()), float(finite.max()), special)
+        return Value(0.0, 0.0, special, attained=STORED)
+    return Value(float(finite.min()), float(finite.max()), special, attained=STORED)

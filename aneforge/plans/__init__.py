@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 _HOMES = {
-    "ComputePlan": "aneforge.plans.document",
-    "PlannedOp": "aneforge.plans.document",
-    "compute_plan": "aneforge.plans.predict",
+    "ComputePlan": "aneforge.study.plan_document",
+    "PlannedOp": "aneforge.study.plan_document",
+    "compute_plan": "aneforge.study.plan",
     "contributed_rows": "aneforge.plans.contribute",
     "read_plan": "aneforge.plans.files",
     "timed_row": "aneforge.plans.contribute",

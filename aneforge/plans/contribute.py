@@ -19,9 +19,9 @@ from aneforge.errors import AneforgeError
 from aneforge.gate.evaluate import verdict
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.plans.document import ENGINE, ComputePlan, PlannedOp
-from aneforge.regions.cut import Operations
-from aneforge.regions.partition import partition_for
+from aneforge.study.answers import answers_about
+from aneforge.study.plan_document import ENGINE, ComputePlan, PlannedOp
+from aneforge.study.study import Study
 from aneforge.targets.families import Family
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as target_of
@@ -56,7 +56,7 @@ def timed_row(plan: ComputePlan, chip: str, system: str, graph: Graph, source: s
     if plan.latency_us is None or set(plan.counts()) != {ENGINE}:
         return None
     about = _about(plan, chip, system, source)
-    split = partition_for(graph, target_of(chip))
+    split = Study(graph, target_of(chip)).partition()
     layers = split.estimate().layers
     weights = [weight for program in split.programs.values() for weight in program.weights]
     encodings = sorted({weight.encoding for weight in weights if weight.flow is not None}) or ["fp16"]
@@ -97,7 +97,7 @@ def _with_id(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nodes(graph: Graph) -> dict[str, Tensor]:
-    operations = Operations(graph)
+    operations = answers_about(graph).about(graph).operations
     return {operations.names[node.uid]: node for node in operations.counted if node.op != "host"}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.errors import AneforgeError, first_line
-from aneforge.plans.document import CPU, DEVICES, ENGINE, GPU, SCHEMA, ComputePlan, PlannedOp
+from aneforge.study.plan_document import CPU, DEVICES, ENGINE, GPU, SCHEMA, ComputePlan, PlannedOp
 
 __all__ = ["plan_from_json", "read_plan"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from aneforge.graph.graph import Graph
 from aneforge.numerics.alike import one_of_each_arithmetic
-from aneforge.numerics.pairwise import Comparisons, Divergence
-from aneforge.numerics.ranges import ranges_of
-from aneforge.regions.partition import Partition
 from aneforge.report.programs import size_of
 from aneforge.report.rows import DivergenceRow
+from aneforge.study.pairwise import Comparisons, Divergence
+from aneforge.study.partition import Partition
+from aneforge.study.ranges import ranges_of
+from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, with_label
 
@@ -30,10 +30,9 @@ def arithmetics(splits: Mapping[str, Partition]) -> dict[str, Target]:
     return one_of_each_arithmetic(known or {name: split.target for name, split in splits.items() if split.runs})
 
 
-def divergence_rows(
-    graph: Graph, splits: Mapping[str, Partition], max_abs: float | None
-) -> tuple[tuple[DivergenceRow, ...], str]:
+def divergence_rows(study: Study, max_abs: float | None) -> tuple[tuple[DivergenceRow, ...], str]:
     """The nodes that can differ, by reason, and a sentence on which chips were compared."""
+    graph, splits = study.graph, study.partitions()
     chips = list(arithmetics(splits).items())
     size = size_of({name: splits[name] for name, _ in chips})
     unknown = [chip_label(name) for name, split in splits.items() if split.runs and not split.target.meets_floor]
@@ -51,7 +50,7 @@ def divergence_rows(
     names_of = splits[reference].names
     numbers = {names_of[node.uid]: place for place, node in enumerate(splits[reference].cut.operations.counted)}
     alike: dict[tuple[tuple[str, ...], bool], list[tuple[str, Divergence]]] = {}
-    comparisons = Comparisons(graph, splits.values())
+    comparisons = Comparisons(study)
     for name, chip in others:
         ranges = ranges_of(graph, [first, chip], max_abs, None, None)
         for entry in comparisons.between(first, chip, ranges):

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
-from aneforge.checking import Check
-from aneforge.defaults import DEFAULT_CHIPS
-from aneforge.estimates import DEFAULT_CHANGES, Estimates, estimates_of
-from aneforge.gate.preflight import preflights
+from aneforge.advice.estimates import DEFAULT_CHANGES, Estimates
+from aneforge.arguments import Chips, Source, model_name
+from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.output.progress import Progress
-from aneforge.plans.document import ComputePlan
 from aneforge.process import quiet_collector
-from aneforge.regions.cut import Operations
-from aneforge.regions.partition import Partition, partitions_for
 from aneforge.report.differing import divergence_rows
 from aneforge.report.document import Report
 from aneforge.report.lost import risk_rows, risks_by_chip
@@ -28,13 +23,16 @@ from aneforge.report.programs import program_rows
 from aneforge.report.reasons import finding_rows, op_rows
 from aneforge.report.rows import BOUNDS, ChipRow, ProgramRow, short
 from aneforge.report.whatif import change_rows, likely_cut, stored_rows
+from aneforge.study.checking import Check
+from aneforge.study.operations import Operations
+from aneforge.study.partition import Partition
+from aneforge.study.plan_document import ComputePlan
+from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, in_reading_order, resolve, with_label
 
-__all__ = ["SCOPE", "report"]
+__all__ = ["report"]
 
-SCOPE = "coreml_call"
-"""What a time covers where nobody says: a call in an app."""
 _BOUNDS = {word: letter for letter, word in BOUNDS.items()}
 _STEPS = 8
 Measured = tuple[ComputePlan, str, str | None]
@@ -44,7 +42,7 @@ Measured = tuple[ComputePlan, str, str | None]
 def report(
     model: Source,
     target: Chips = None,
-    scope: str = SCOPE,
+    scope: str = DEFAULT_SCOPE,
     changes: int = DEFAULT_CHANGES,
     max_abs: float | None = None,
     measured: Measured | None = None,
@@ -65,28 +63,23 @@ def report(
     """
     step = _Steps(progress)
     step("reading the model")
-    graph = graph_of(model, dims, function)
-    asked = chips_of(target, DEFAULT_CHIPS["report"])
-    chips = {name: asked[name] for name in in_reading_order(asked)}
-    operations = Operations(graph)
+    study = Study(model, target, scope=scope, dims=dims, function=function)
+    study = study.with_chips(in_reading_order(study.chips))
+    graph, operations = study.graph, study.operations
     by_name = {operations.names[node.uid]: number for number, node in enumerate(operations.counted)}
     with quiet_collector():
         step("asking every chip")
-        checked = Check(graph, preflights(graph, chips, None), graph.route, ("reject", "oversize"), model_name(model))
+        checked = Check(study)
         step("compiling for every chip")
-        splits = partitions_for(graph, chips)
-        estimates = estimates_of(splits, scope, changes=changes)
+        splits, estimates = study.timed(), Estimates(study, changes=changes)
         step("working out what would help")
-        helping = [
-            *change_rows(estimates.advice, by_name),
-            *likely_cut(graph, splits, estimates, scope, by_name),
-        ]
+        helping = [*change_rows(estimates.advice, by_name), *likely_cut(study, by_name)]
         step("trying other forms of the weights")
-        stored, stored_note = stored_rows(graph, splits, scope)
+        stored, stored_note = stored_rows(study)
         step("looking for numbers that get lost")
-        lost = risks_by_chip(graph, splits, checked, max_abs)
+        lost = risks_by_chip(study, max_abs)
         step("comparing the numbers of chips")
-        differing, note = divergence_rows(graph, splits, max_abs)
+        differing, note = divergence_rows(study, max_abs)
         step("writing down the programs")
         programs, places = program_rows(splits, estimates, by_name)
         ops = op_rows(operations, checked, splits)
@@ -96,7 +89,7 @@ def report(
             max_abs=max_abs,
             chips=tuple(
                 _with_products(_chip(name, checked, splits[name], estimates, places.get(name), programs), products)
-                for name, products in _other_products(chips).items()
+                for name, products in _other_products(study.chips).items()
             ),
             ops=ops,
             findings=finding_rows(checked, by_name, helping),
@@ -177,7 +170,15 @@ def _chip(
 ) -> ChipRow:
     counts = {grade: count for grade, count in checked[name].counts.items() if count}
     row = ChipRow(
-        name, chip_label(name), split.target.name, checked.verdicts[name], split.ops, split.on_engine, counts, place
+        name,
+        chip_label(name),
+        split.target.name,
+        checked.verdicts[name],
+        checked.likely[name],
+        split.ops,
+        checked.partitions[name].on_engine,
+        counts,
+        place,
     )
     if name not in estimates:
         return replace(row, refused=with_label(str(estimates.refused[name]), split.target, chip_label(name)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from aneforge.compiler.legal.findings import BASES
 from aneforge.output.text import human_bytes, plural
-from aneforge.plans.document import DEVICES
 from aneforge.report.document import Report
 from aneforge.report.rows import ChangeRow, ChipRow, FindingRow
+from aneforge.study.plan_document import DEVICES
 
 __all__ = ["markdown"]
 
@@ -75,18 +76,18 @@ def _count(value: float | None) -> str:
 
 
 def _chips(report: Report) -> Iterator[str]:
-    yield "| chip | runs | on the engine | µs | from | to | mJ | mostly | basis |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+    yield "| chip | runs | on the engine | likely given | µs | from | to | mJ | mostly | basis |"
+    yield "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- | --- |"
     for chip in report.chips:
+        on_engine = f"{chip.engine_ops:,} of {chip.ops:,} | {chip.likely}"
         if chip.us is None:
-            yield f"| {chip.label} | {chip.verdict} | {chip.engine_ops:,} of {chip.ops:,} | | | | | | |"
+            yield f"| {chip.label} | {chip.verdict} | {on_engine} | | | | | | |"
             continue
         energy = "?" if chip.energy_mj is None else f"{chip.energy_mj:g}"
         most = max(chip.shares, key=chip.shares.__getitem__, default="")
         basis = "measured" if chip.basis_measured else "by law"
         times = " | ".join(map(_count, (chip.us, *chip.interval)))
         verdict = "yes" if chip.verdict == "yes" else "in part" if chip.verdict.startswith("in part") else "no"
-        on_engine = f"{chip.engine_ops:,} of {chip.ops:,}"
         yield f"| {chip.label} | {verdict} | {on_engine} | {times} | {energy} | {most} | {basis} |"
 
 
@@ -107,8 +108,10 @@ def _reason(report: Report, rows: Sequence[FindingRow]) -> Iterator[str]:
     more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
     alike = f" ({len(rows) - 1} more like it)" if len(rows) > 1 else ""
     yield f"- **{row.grade}** `{row.rule}`: {', '.join(names)}{more}. {row.message}{alike} {row.evidence}"
-    if row.limit is not None and row.extent is not None:
-        yield f"  - limit {row.limit}, here {row.extent}"
+    if isinstance(row.limit, (int, float, tuple)) and row.extent is not None:
+        yield f"  - limit {row.limit}, {'reaches' if row.basis else 'here'} {row.extent}"
+    if row.basis:
+        yield f"  - rests on {BASES[row.basis]}"
     if row.hint:
         yield f"  - do: {row.hint}"
     labels = _labels(report)
@@ -156,7 +159,7 @@ def _risks(report: Report) -> Iterator[str]:
         names = [f"`{report.ops[number].name}`" for number in row.nodes[:_MOST_NODES]] or [row.op]
         more = f" and {len(row.nodes) - _MOST_NODES} more" if len(row.nodes) > _MOST_NODES else ""
         chips = ", ".join(labels[name] for name in row.chips)
-        yield f"- **{row.kind}** {', '.join(names)}{more}: {row.message}, on {chips}"
+        yield f"- **{row.kind}** {', '.join(names)}{more}: {row.message}, on {chips} ({row.basis})"
         if row.suggestion:
             yield f"  - do: {row.suggestion}"
     if len(report.risks) > _MOST_FINDINGS:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aneforge.errors import AneforgeError, UnknownNameError
-from aneforge.plans.document import ComputePlan
-from aneforge.plans.predict import plan_of_partition
-from aneforge.regions.partition import Partition
 from aneforge.report.aligned import align
 from aneforge.report.rows import MeasuredRow, MeasuredTable, OpRow
+from aneforge.study.partition import Partition
+from aneforge.study.plan import plan_of_partition
+from aneforge.study.plan_document import ComputePlan
 from aneforge.targets.names import target as target_of
 
 __all__ = ["overlay"]

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from aneforge.advice.estimates import Estimates
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.cost.estimate import Estimate
-from aneforge.estimates import Estimates
-from aneforge.regions.partition import Partition
 from aneforge.report.rows import FactRow, LayerRow, ProgramRow, RegionRow, StepRow, WeightRow
+from aneforge.study.partition import Partition
 from aneforge.targets.assumed import fact_label
 
 __all__ = ["program_rows", "size_of"]

@@ -7,18 +7,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from aneforge.checking import GRADES, Check
-from aneforge.gate.preflight import OpReport, Preflight
+from aneforge.compiler.legal.rules.base import OneOf, Structure
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
-from aneforge.regions.cut import Operations
-from aneforge.regions.partition import Partition
 from aneforge.report.rows import ChangeRow, FindingRow, OpRow
+from aneforge.study.checking import GRADES, Check
+from aneforge.study.operations import Operations
+from aneforge.study.partition import Partition
+from aneforge.study.preflight import OpReport, Preflight
 from aneforge.targets.names import with_label
 
 __all__ = ["finding_rows", "op_rows"]
 
-_LETTERS = {"native": "n", "decompose": "d", "reject": "r", "oversize": "o", "risk": "k"}
+_LETTERS = {"native": "n", "decompose": "d", "placement": "p", "risk": "k", "oversize": "o", "reject": "r"}
+"""Of several lists that name an operation, the last one's letter stays."""
 
 
 def op_rows(operations: Operations, checked: Check, splits: Mapping[str, Partition]) -> tuple[OpRow, ...]:
@@ -53,13 +55,8 @@ def _computed(node: Tensor, ops: Mapping[int, int]) -> list[Tensor]:
 
 
 def _statuses(result: Preflight) -> dict[str, str]:
-    reports = {
-        "decompose": result.decompose,
-        "risk": result.risk,
-        "oversize": result.oversize,
-        "reject": result.reject,
-    }
-    return {entry.name: _LETTERS[grade] for grade, entries in reports.items() for entry in entries}
+    statuses = [status for status in _LETTERS if status != "native"]
+    return {entry.name: _LETTERS[status] for status in statuses for entry in result.of(status)}
 
 
 def finding_rows(checked: Check, by_name: Mapping[str, int], changes: Sequence[ChangeRow]) -> tuple[FindingRow, ...]:
@@ -67,9 +64,9 @@ def finding_rows(checked: Check, by_name: Mapping[str, int], changes: Sequence[C
     alike: dict[tuple[object, ...], tuple[str, OpReport, dict[str, None], dict[str, None]]] = {}
     for chip, result in checked.items():
         for grade in GRADES:
-            for entry in getattr(result, grade):
+            for entry in result.of(grade):
                 message = with_label(entry.message, entry.target, "this chip")
-                key = (grade, entry.rule, repr(entry.limit), message, entry.op)
+                key = (grade, entry.rule, repr(entry.limit), entry.basis, message, entry.op)
                 _, _, nodes, chips = alike.setdefault(key, (grade, entry, {}, {}))
                 nodes.setdefault(entry.name)
                 chips.setdefault(chip)
@@ -99,7 +96,8 @@ def _finding(
         confidence=evidence.confidence or "unknown",
         stage=entry.stage,
         route=entry.route,
-        limit=entry.limit,
+        limit=entry.limit.to_json() if isinstance(entry.limit, (OneOf, Structure)) else entry.limit,
+        basis=entry.basis,
         extent=entry.extent,
         hint=entry.hint,
         rewrite=entry.rewrite or "",

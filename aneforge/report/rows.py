@@ -34,6 +34,7 @@ STATUSES = {
     "r": "rejected",
     "o": "too large",
     "k": "risk",
+    "p": "kept off by a runtime",
     "h": "on the host",
 }
 """What an operation is on a chip, by the letter of :attr:`OpRow.statuses`."""
@@ -90,7 +91,9 @@ class ChipRow(Row):
     label: str
     target: str
     verdict: str
-    """``yes``, ``in part: ...`` or ``no``."""
+    """What the engine can take: ``yes``, ``in part: ...`` or ``no``."""
+    likely: str
+    """What the runtime would likely give it: ``all``, ``416 of 417`` or ``none``."""
     ops: int
     engine_ops: int
     counts: dict[str, int]
@@ -131,7 +134,7 @@ class FindingRow(Row):
     id: str
     rule: str
     grade: str
-    """reject, oversize, risk or decompose."""
+    """reject, oversize, risk, placement or decompose."""
     verdict: str
     message: str
     nodes: tuple[int, ...]
@@ -141,7 +144,10 @@ class FindingRow(Row):
     stage: str
     route: str
     limit: Any = None
+    """A number, ``{"one_of": [...]}`` or ``{"structure": name}``."""
     extent: Any = None
+    basis: str = ""
+    """What a finding about numbers rests on."""
     hint: str = ""
     rewrite: str = ""
     bound: str = ""
@@ -297,6 +303,8 @@ class RiskRow(Row):
     limit: float | None = None
     lost: bool = False
     rewrite: str = ""
+    basis: str = ""
+    """What it rests on: promised, worst case, any finite input or any data."""
 
 
 @dataclass(frozen=True)

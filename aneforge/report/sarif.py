@@ -10,7 +10,7 @@ from aneforge.report.rows import FindingRow
 
 __all__ = ["sarif_text"]
 
-_LEVELS = {"reject": "error", "oversize": "error", "risk": "warning", "decompose": "note"}
+_LEVELS = {"reject": "error", "oversize": "error", "risk": "warning", "placement": "warning", "decompose": "note"}
 
 
 def sarif_text(report: Report) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from aneforge.advice import Advice
 from aneforge.compress.everywhere import StoredForm, stored_everywhere
 from aneforge.compress.storage import DEFAULT_ENCODINGS
-from aneforge.estimates import Estimates
-from aneforge.graph.graph import Graph
-from aneforge.regions.partition import Partition, partitions_for
 from aneforge.report.programs import size_of
 from aneforge.report.rows import ChangeRow, StoredRow, short
+from aneforge.study.partition import Partition
+from aneforge.study.study import Study
 from aneforge.targets.names import chip_label, with_label
 
 __all__ = ["change_rows", "likely_cut", "stored_rows"]
@@ -32,18 +31,17 @@ def change_rows(advice: Mapping[str, Advice], by_name: Mapping[str, int]) -> lis
     return sorted(rows.values(), key=lambda row: (-len(row.us), -max(row.saved.values())))
 
 
-def likely_cut(
-    graph: Graph, splits: Mapping[str, Partition], estimates: Estimates, scope: str, by_name: Mapping[str, int]
-) -> list[ChangeRow]:
-    """The model cut as Core ML would likely do it, where that is another cut than by the rules."""
-    placed = partitions_for(graph, {name: splits[name].target for name in estimates}, by="placement")
+def likely_cut(study: Study, by_name: Mapping[str, int]) -> list[ChangeRow]:
+    """The model cut as the runtime would likely do it, where that is another cut than by the rules."""
+    estimates, splits = study.estimates()[0], study.timed()
+    placed = study.with_chips(list(estimates)).partitions("placement") if estimates else {}
     moved: dict[int, None] = {}
     us: dict[str, float] = {}
     saved: dict[str, float] = {}
     for name, split in placed.items():
         if not split.runs or split.device_of == splits[name].device_of:
             continue
-        after, before = split.estimate(scope).us, estimates[name].us
+        after, before = split.estimate(study.scope).us, estimates[name].us
         if abs(after / before - 1) >= _LEAST:
             us[name], saved[name] = short(after), short(1 - after / before)
             devices = splits[name].device_of
@@ -51,18 +49,20 @@ def likely_cut(
             moved |= dict.fromkeys(by_name[node] for node in elsewhere if node in by_name)
     if not us:
         return []
-    what = f"cut as Core ML would likely do it: {len(moved):,} operations on another device than by the rules"
-    how = "placed by what was seen of Core ML, compiled and estimated"
+    runtime = study.runtime.label
+    what = f"cut as {runtime} would likely do it: {len(moved):,} operations on another device than by the rules"
+    how = f"placed by what was seen of {runtime}, compiled and estimated"
     numbers = "the host computes in float32"
     return [ChangeRow("likely cut", "cut", "crossings", what, how, numbers, tuple(moved), us, saved)]
 
 
-def stored_rows(graph: Graph, splits: Mapping[str, Partition], scope: str) -> tuple[tuple[StoredRow, ...], str]:
+def stored_rows(study: Study) -> tuple[tuple[StoredRow, ...], str]:
     """Every usual form of the weights, whether or not it helps, and a sentence on those that were left out because the
     model is large. What the model has now comes first."""
+    splits = study.timed()
     count = max(1, _COMPILED // max(1, size_of(splits)))
     tried, left_out = DEFAULT_ENCODINGS[:count], DEFAULT_ENCODINGS[count:]
-    rows = tuple(_stored_row(form, splits) for form in stored_everywhere(graph, splits, scope, tried))
+    rows = tuple(_stored_row(form, splits) for form in stored_everywhere(study, tried))
     return rows, f"Left out, since the model is large: {', '.join(left_out)}." if left_out else ""
 
 

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any
 
 from aneforge.arguments import chips_of
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError
 from aneforge.output.pages import colours
 from aneforge.output.text import human_bytes
 from aneforge.serve.jobs import BusyError, Job, Jobs
 from aneforge.serve.requests import RefusedError, is_from_here, is_known_host, receive, safe_name, stated_length
+from aneforge.targets.listed import DEFAULT
 from aneforge.version import __version__
 from aneforge.workers import Limits
 
@@ -52,11 +52,11 @@ class Server:
         self,
         host: str = "127.0.0.1",
         port: int = 8017,
-        target: str = DEFAULT_CHIPS["serve"],
+        target: str = DEFAULT,
         limits: Limits | None = None,
         max_upload: int = DEFAULT_UPLOAD,
     ) -> None:
-        chips_of(target, DEFAULT_CHIPS["serve"])  # a wrong name is told now
+        chips_of(target)  # a wrong name is told now
         self.host = host
         self.limits, self.max_upload = limits or Limits(), max_upload
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from aneforge.graph.graph import Graph
+from aneforge.graph.promises import promised_range
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["SEED", "default_samples", "drawn_inputs", "drawn_sample"]
@@ -31,7 +32,7 @@ def drawn_inputs(graph: Graph, samples: int = 1, seed: int = SEED) -> Iterator[d
 
 def default_samples(graph: Graph) -> int:
     """How many samples to draw: two where an input has a range, so that its ends are among them."""
-    return 2 if any(_range(port) is not None for port in graph.inputs) else 1
+    return 2 if any(promised_range(port) is not None for port in graph.inputs) else 1
 
 
 def drawn_sample(graph: Graph, seed: int = SEED, number: int = 0) -> dict[str, Array]:
@@ -47,17 +48,10 @@ def drawn_sample(graph: Graph, seed: int = SEED, number: int = 0) -> dict[str, A
     return {names[port.uid]: _drawn(port, f"{seed} {names[port.uid]}{again}", at_the_ends) for port in graph.inputs}
 
 
-def _range(port: Tensor) -> tuple[float, float] | None:
-    if port.dtype == "uint8":
-        return 0, 255
-    max_abs = port.attrs.get("max_abs")
-    return None if max_abs is None else (-max_abs, max_abs)
-
-
 def _drawn(port: Tensor, key: str, at_the_ends: bool) -> Array:
     raw = hashlib.shake_128(key.encode()).digest(8 * math.prod(port.shape))
     parts = np.frombuffer(raw, "<u2").reshape(-1, 4).astype(np.int64)
-    ends = _range(port)
+    ends = promised_range(port)
     if at_the_ends and ends is not None:
         values = np.where(parts[:, 0] & 1, ends[1], ends[0])
     elif port.dtype != "fp16":

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.arguments import Chips, chips_of
+from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.cost.estimate import check_scope
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.sweep.effort import guess_operations
 from aneforge.sweep.models import SweptModel, models_of
@@ -69,7 +69,7 @@ def sweep(
     models: Sequence[str | Path],
     target: Chips = None,
     out: str | Path = "sweep",
-    scope: str = "coreml_call",
+    scope: str = DEFAULT_SCOPE,
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
@@ -91,7 +91,7 @@ def sweep(
     if workers is not None and workers < 1:
         raise ArgumentError("workers", f"{workers} is not a number of processes. Give 1 or more.")
     part = Shard.of(shard)
-    chips = chips_of(target, DEFAULT_CHIPS["sweep"])
+    chips = chips_of(target)
     options = Options({name: chip_label(name) for name in in_reading_order(chips)}, scope)
     listed = [model for model in models_of([str(model) for model in models], dims, function) if part.has(model)]
     folder = Folder(out)

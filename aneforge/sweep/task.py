@@ -9,17 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aneforge.arguments import chips_of, graph_of
+from aneforge.arguments import graph_of
 from aneforge.cache import off
 from aneforge.cache.keys import digest_of
 from aneforge.cache.load import files_read
-from aneforge.checking import GRADES, Check
 from aneforge.errors import line_of
-from aneforge.estimates import estimates_of
-from aneforge.gate.preflight import preflights
 from aneforge.graph.graph import Graph
 from aneforge.process import quiet_collector
-from aneforge.regions.partition import Partition, partitions_for
+from aneforge.study.checking import GRADES, Check
+from aneforge.study.partition import Partition
+from aneforge.study.study import Study
 from aneforge.sweep.imports import own_files_read
 from aneforge.targets.names import chip_label
 from aneforge.workers import kind_of
@@ -91,18 +90,17 @@ def graph_key(graph: Graph) -> str:
 
 def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[str, Any]]:
     """One row for each target, in their order."""
-    chips = chips_of(list(targets), "all")
+    study = Study(graph, list(targets), scope=scope)
     with quiet_collector():
-        checked = Check(graph, preflights(graph, chips, None), graph.route, ("reject", "oversize"), "")
-        splits = partitions_for(graph, chips)
-        estimates = estimates_of(splits, scope, changes=0)
-        verdicts = checked.verdicts
+        checked, (estimates, _) = Check(study), study.estimates()
+        splits, timed = study.partitions(), study.timed()
         rows = []
         for name, split in splits.items():
             row: dict[str, Any] = {
                 "target": name,
                 "chip": chip_label(name),
-                "verdict": verdicts[name].partition(":")[0],
+                "verdict": split.verdict.partition(":")[0],
+                "likely_ops": split.placed,
                 "ops": split.ops,
                 "engine_ops": split.on_engine,
                 "host_ops": split.ops - split.on_engine,
@@ -112,7 +110,7 @@ def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[s
                 estimate = estimates[name]
                 low, high = estimate.interval
                 row |= {"us": estimate.us, "us_low": low, "us_high": high, "energy_mj": estimate.energy_mj}
-                row |= _memory(split)
+                row |= _memory(timed[name])
             rows.append(row)
     return rows
 

@@ -65,7 +65,8 @@ def compile_fact(target: Target, key: str) -> Fact[Any]:
     data say how.
 
     Rules ask for ``tier`` (the five-tier family), ``generation``, ``constructible`` and ``cap:NAME``, phase 0 for
-    ``op:NAME`` (native, decompose or reject): of these an unpublished one stays unknown."""
+    ``op:NAME`` (native, decompose or reject) and for ``direct:NAME``, the same by direct authoring: of these an
+    unpublished one stays unknown."""
     return _compile_fact(target.name, key)
 
 
@@ -153,21 +154,17 @@ def _cap(target: Target, name: str) -> Fact[Any]:
 
 
 def _op_status(target: Target, op: str) -> Fact[Any]:
-    """What becomes of an op. Chips below A13 use the M1's rewrites, and the floors of phase 2 refuse what these need
-    and the chip lacks; a reference profile has no family, so only what no family has is rewritten (U31)."""
-    family = Family.A16 if target.family5 is None else max(target.family5, Family.A13)
-    return op_routes(op).main[family]
+    """What becomes of an op by the route that reaches the chip. Programs below A13 are authored, with the M1's
+    rewrites, and the floors of phase 2 refuse what these need and the chip lacks; a reference profile has no family,
+    so only what no family has is rewritten (U31)."""
+    family = Family.A16 if target.family5 is None else target.family5
+    return _authored_status(target, op) if family is Family.OLDER else op_routes(op).main[family]
 
 
-def _bridge(target: Target, op: str) -> Fact[Any]:
-    """Whether an op that a chip has by conversion can be authored there too: sine and cosine cannot (chapter 26)."""
+def _authored_status(target: Target, op: str) -> Fact[Any]:
+    """What becomes of an op in a program that is authored."""
     family = Family.A16 if target.family5 is None else max(target.family5, Family.A13)
-    direct = op_routes(op).direct
-    return (
-        Fact(True, about=f"bridge of {op}")
-        if not direct
-        else replace(direct[family], value=direct[family].value != "reject")
-    )
+    return op_routes(op).direct[family]
 
 
 def _palette_bits(target: Target, _: str) -> Fact[Any]:
@@ -212,6 +209,6 @@ _PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
     "kernel_lanes": _kernel_lanes,
     "cap": _cap,
     "op": _op_status,
-    "bridge": _bridge,
+    "direct": _authored_status,
 }
 """Facts for which nothing is assumed where they are unknown."""

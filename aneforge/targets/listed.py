@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 
@@ -10,12 +11,18 @@ from aneforge.targets import store
 from aneforge.targets.chip import all_targets
 from aneforge.targets.names import resolve
 
-__all__ = ["GROUPS", "chip_list", "one_chip"]
+__all__ = ["DEFAULT", "GROUPS", "SETTING", "chip_list", "one_chip"]
 
 _END = re.compile(r"(\D*)(\d+)(\D*)")
 _MOST = 99  # no series of chips is this long; a typing error may be
 
+DEFAULT = "default"
+"""What every function and command takes where no chip is named; what looks at one chip takes the first of them."""
+SETTING = "ANEFORGE_TARGETS"
+_DEFAULT_CHIPS = "m1..m6"
+
 GROUPS = {
+    DEFAULT: f"{_DEFAULT_CHIPS}, or the chips that {SETTING} names",
     "all": "the 28 targets of compiler build 9.509",
     "macs": "one chip for each engine of a Mac",
     "phones": "one chip for each engine of a phone",
@@ -49,15 +56,25 @@ def chip_list(asked: str, option: str = "--target") -> list[str]:
 
 
 def one_chip(asked: str, option: str = "--target") -> str:
-    """The one chip that a command takes, in any spelling that names one."""
+    """The one chip that a command takes, in any spelling that names one; the first of the default chips."""
     names = chip_list(asked, option)
+    if asked.strip().casefold() == DEFAULT:
+        return names[0]
     if len(names) > 1:
         shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
         raise AneforgeError(f"{option} takes one chip, but {asked!r} names {len(names)}; choose one: {shown}")
     return names[0]
 
 
+def _default_chips() -> list[str]:
+    """The chips of the environment, or those of every Mac's base chip."""
+    asked = os.environ.get(SETTING, "").strip()
+    return chip_list(asked if asked and asked.casefold() != DEFAULT else _DEFAULT_CHIPS, SETTING)
+
+
 def _group(word: str) -> list[str]:
+    if word == DEFAULT:
+        return _default_chips()
     if word == "all":
         return [target.name for target in all_targets(only_28=True)]
     return list(_products("M" if word == "macs" else "A"))

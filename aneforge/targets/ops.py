@@ -3,17 +3,19 @@
 Two gates decide, and they can differ for one op on one chip (chapter 26):
 
 * the **conversion** route (a model program handed to the compiler) is gated by the op's ``MinimumFamily``;
-* the **direct** route (a native layer authored by hand) is gated by the chip's capability bytes.
+* the **direct** route (native layers authored by hand, called units) is gated by the chip's capability bytes.
 
-``op_status`` answers for the conversion route, and for the direct route where an op exists only there.
+This is the one table of both. Phase 0 rewrites an op where its row says ``decompose`` and refuses it where the row
+says ``reject``; ``preflight``, the validators and ``aneforge ops`` read the same rows. A name such as ``Resize`` is
+that of a unit, which is never rewritten; ``resize_bilinear`` is an op of a graph, which may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Literal
+from functools import cache, cached_property
+from typing import Any, Literal, get_args
 
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import store
@@ -39,8 +41,11 @@ __all__ = [
 ]
 
 Status = Literal["native", "decompose", "reject"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 ROUTES = ("conversion", "direct")
 _TIERS = tuple(family for family in Family if family >= MIN_FAMILY)
+_LABELS = tuple(tier.name for tier in _TIERS)
+_LAYER = "native layer"
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,6 @@ class BackendOp:
     mil: tuple[str, ...]
     layer: str | None
     gate: str | None
-    legacy_note: str | None
 
     def native_on(self, family: int | str) -> bool:
         """``MinimumFamily<N>``: native exactly when the compiler family is N or newer."""
@@ -72,51 +76,44 @@ class BackendOp:
 
 @dataclass(frozen=True)
 class OpRoutes:
-    """The status of one op on every family, by route. A missing route is one the op does not have."""
+    """The status of one op on every family, by the route of the program that holds it."""
 
     name: str
     canonical: str
     rule: str
     conversion: Mapping[Family, Fact[str]]
-    direct: Mapping[Family, Fact[str]] | None
+    """Empty for a layer that no model program has; a converted program holds such a layer as a bridge."""
+    direct: Mapping[Family, Fact[str]]
 
-    def route(self, name: str) -> Mapping[Family, Fact[str]] | None:
-        if name not in ROUTES:
+    def route(self, name: str | None) -> Mapping[Family, Fact[str]]:
+        """What becomes of the op in a program of one route, or of the usual one."""
+        if name is not None and name not in ROUTES:
             raise UnknownNameError(f"route {name!r} is unknown; choose one: {', '.join(ROUTES)}")
-        return self.conversion if name == "conversion" else self.direct
+        return self.direct if name == "direct" else (self.conversion if name else {}) or self.main
 
-    @property
+    @cached_property
     def main(self) -> Mapping[Family, Fact[str]]:
-        """The route that a user of this package takes: conversion, or direct for layers that exist only there. On
-        either route nothing runs below A13, since the graph around a layer is converted."""
-        return self.conversion or {**(self.direct or {}), Family.OLDER: mil_floor()}
+        """What becomes of the op where no route is asked for: it is converted, and a layer is authored as a bridge.
+        Below A13 nothing runs so, since the graph around a layer is converted."""
+        is_bridge = self.rule == _LAYER or not self.conversion
+        return {**self.direct, Family.OLDER: mil_floor()} if is_bridge else self.conversion
 
     def to_json(self) -> dict[str, Any]:
-        def statuses(route: Mapping[Family, Fact[str]] | None) -> dict[str, Any] | None:
-            return None if not route else {family.name: status.to_json() for family, status in route.items()}
-
-        return {
-            "op": self.name,
-            "answered_by": self.canonical,
-            "rule": self.rule,
-            "conversion": statuses(self.conversion),
-            "direct": statuses(self.direct),
+        routes = {
+            route: {family.name: status.to_json() for family, status in self.route(route).items()} for route in ROUTES
         }
+        return {"op": self.name, "answered_by": self.canonical, "rule": self.rule, **routes}
 
 
 def op_status(op: str, family: int, route: str | None = None) -> str:
-    """``native``, ``decompose`` or ``reject`` for an op on a five-tier family."""
+    """``native``, ``decompose`` or ``reject`` for an op on a five-tier family, in a program of one route."""
     if route is None:
         try:
             return _status_table()[op][family]
         except (KeyError, TypeError):
             pass  # an unknown op or family, or a family given by label: the slow path explains
-    routes = op_routes(op)
-    member = as_family(family)
-    statuses = routes.main if route is None else routes.route(route)
-    if not statuses:
-        return "reject"
-    return statuses[member].value
+    routes = op_routes(op).route(route)
+    return routes[as_family(family)].value
 
 
 @cache
@@ -142,93 +139,133 @@ def op_routes(op: str) -> OpRoutes:
     return replace(routes, name=op)
 
 
-def _decide(name: str) -> OpRoutes | None:
-    """The first rule that knows the name decides; the order is that of :data:`_RULES`."""
-    for rule, find in _RULES.items():
-        statuses = find(name)
-        if statuses is not None:
-            conversion, direct = statuses
-            authored = _with_older(direct or {}, _authored_below_the_floor(name))
-            return OpRoutes(name, name, rule, _with_older(conversion, mil_floor()), authored or None)
-    return None
-
-
 _Route = dict[Family, Fact[str]]
 
 
-def _with_older(route: _Route, older: Fact[str]) -> _Route:
-    """A route with its status below A13 added; a route that the op does not have stays empty."""
-    return {Family.OLDER: older, **route} if route else route
+def _decide(name: str) -> OpRoutes | None:
+    """The first rule that knows the name decides, in the order of :data:`_RULES`; rulings and records come first."""
+    ruled = _ruled(name)
+    rule, conversion, direct = next(
+        ((rule, *statuses) for rule, find in _RULES.items() if (statuses := find(name)) is not None), ("", {}, {})
+    )
+    if not rule and not ruled:
+        return None
+    conversion = ruled.get("conversion", conversion)
+    authored = direct if rule == _LAYER else _authored(conversion, direct)
+    direct = {Family.OLDER: _below_a13(name), **authored, **ruled.get("direct", {}), **_recorded(name)}
+    if "conversion" in ruled or not rule:
+        rule = "ruling"
+    return OpRoutes(name, name, rule, {Family.OLDER: mil_floor(), **conversion} if conversion else {}, direct)
+
+
+def _authored(conversion: _Route, direct: _Route) -> _Route:
+    """How an op of a graph is authored. A rewrite is written with units, so it serves both routes. An op that is no
+    unit itself is authored as the backend ops that it is lowered to."""
+    return {family: _authored_status(status, direct.get(family)) for family, status in conversion.items()}
+
+
+def _authored_status(converted: Fact[str], unit: Fact[str] | None) -> Fact[str]:
+    if converted.value == "decompose":
+        return replace(converted, conflict_id="U143") if unit and unit.value == "reject" else converted
+    if unit is not None or converted.value == "reject":
+        return unit or converted
+    return replace(converted, confidence="inferred", conflict_id="U140", note="authored as the ops it is lowered to")
+
+
+def _below_a13(name: str) -> Fact[str]:
+    """The direct route below A13, where nothing is converted: the floors of the backend ops decide."""
+    about = f"{name} authored below A13"
+    stated = store.load("vocabulary")["below_a13"]
+    status = next((status for status in STATUSES if name in stated[status]), None)
+    if status is not None:
+        return fact({**stated, "v": status}, about=about)
+    lowered = lowered_to(name) or _first_of_unit().get(name)
+    if lowered is None:
+        return fact({**stated, "v": "reject", "note": "no backend op is known for it below A13"}, about=about)
+    floor, value = lowered.floor, "native" if lowered.native_on(Family8.A11Legacy) else "reject"
+    note = f"{lowered.name} starts at family {Family8(floor.value).name}"
+    return Fact(value, floor.source, floor.confidence, about, note)
+
+
+@cache
+def _first_of_unit() -> dict[str, BackendOp]:
+    """Of the backend ops that a unit stands for, the one that starts first; by the unit's name and tag."""
+    by_layer: dict[str, BackendOp] = {}
+    for op in sorted(backend_ops(), key=lambda op: op.floor.value):
+        by_layer.setdefault(op.layer or "", op)
+    rows = [row for row in store.load("layers")["layers"] if row["name"] in by_layer]
+    return {name: by_layer[row["name"]] for row in rows for name in (row["name"], row["type_tag"])}
+
+
+def _recorded(name: str) -> _Route:
+    """What a record of the gate says of an authored op, or of the unit that it is; the first record counts."""
+    lowered = lowered_to(name)
+    route: _Route = {}
+    for named in {name, lowered.layer if lowered is not None else None}:
+        for record in _authored_records().get(named, ()):
+            status = fact({**record, "v": "native" if record["v"] == "accept" else "reject"}, about=f"{name} authored")
+            route = {**{Family[tier]: status for tier in record.get("tiers", _LABELS)}, **route}
+    return route
+
+
+@cache
+def _authored_records() -> dict[str | None, list[dict[str, Any]]]:
+    """The records of the direct route in ``gate_limits.json``, by op or unit."""
+    records: dict[str | None, list[dict[str, Any]]] = {}
+    for record in store.load("gate_limits")["ops"]:
+        if "direct" in record.get("routes", ROUTES):
+            records.setdefault(record["op"], []).append(record)
+    return records
 
 
 @cache
 def mil_floor() -> Fact[str]:
     """Below the floor of the model-language path nothing is converted, whatever the op."""
-    floor = fact(_ops()["mil_note"], about="model-language floor")
-    return Fact("reject", floor.source, floor.confidence, "op below A13", note=floor.note)
+    document = store.load("targets")
+    entry = document["mil_floor_family5"]
+    return fact({**entry, "v": "reject", "note": entry["reject"]}, document["evidence"], about="op below A13")
 
 
-def _authored_below_the_floor(name: str) -> Fact[str]:
-    """The answer for a native layer below A13: table 26.1 has none. Ordinary ops may still be authored there; their
-    backend floors decide, in phase 2 of the compiler."""
-    about = f"layer {name} below A13"
-    return Fact("reject", ("S26",), "decoded", about, note="no native layer is known below A13 (table 26.1)")
+def _row(name: str, values: Mapping[str, str], record: Mapping[str, Any], evidence: Sequence[Any] = ()) -> _Route:
+    """The statuses of one route from A13 on, each with the evidence of the record that states them."""
+    return {
+        tier: fact({**record, "v": values[tier.name]}, evidence, about=f"{name} on {tier.name}", family=tier.name)
+        for tier in _TIERS
+        if tier.name in values
+    }
 
 
-@cache
-def _ops() -> dict[str, Any]:
-    document = dict(store.load("ops"))
-    targets = store.load("targets")
-    entry = targets["mil_floor_family5"]
-    source, confidence = targets["evidence"][entry["e"]]
-    document["mil_note"] = {"v": "reject", "src": source, "conf": confidence, "note": entry["reject"]}
-    return document
+def _ruled(name: str) -> dict[str, _Route]:
+    """A ruling of ours (U15) or of a conflict for one route or both, by the op or its backend op; vocabulary.json."""
+    lowered = lowered_to(name)
+    rulings = store.load("vocabulary")["rulings"]
+    row = rulings.get(name) or rulings.get(lowered.name.removeprefix("anec.") if lowered else "") or {}
+    stated = {route: dict(zip(_LABELS, row[route], strict=True)) for route in ROUTES if route in row}
+    return {route: _row(name, values, {**row, "note": row["because"]}) for route, values in stated.items()}
 
 
-def _statuses(values: Mapping[str, str], make: Callable[[str, str], Fact[str]]) -> _Route:
-    return {tier: make(tier.name, values[tier.name]) for tier in _TIERS if tier.name in values}
-
-
-def _ruled(name: str) -> tuple[_Route, _Route | None] | None:
-    """A ruling of ours (U15) or of a conflict; see vocabulary.json."""
-    row = store.load("vocabulary")["rulings"].get(str(name).removeprefix("anec."))
-    if row is None:
-        return None
-
-    def route(key: str) -> _Route:
-        values = dict(zip((tier.name for tier in _TIERS), row[key], strict=True))
-        note = {"v": None, "note": row["because"], "conflict": row.get("conflict")}
-        return _statuses(values, lambda tier, v: fact({**row, **note, "v": v}, about=f"{name} on {tier}"))
-
-    return route("conversion") if "conversion" in row else {}, route("direct") if "direct" in row else None
-
-
-def _gated(name: str) -> tuple[_Route, _Route | None] | None:
+def _gated(name: str) -> tuple[_Route, _Route] | None:
     """Ops that a capability byte or the code generator gates by name."""
-    row = next((record for record in _ops()["gated_ops"] if record["name"] == name), None)
+    document = store.load("ops")
+    row = next((record for record in document["gated_ops"] if record["name"] == name), None)
     if row is None:
         return None
-    evidence = _ops()["evidence"]
-
-    def make(tier: str, status: str) -> Fact[str]:
-        return fact({**row, "v": status}, evidence, about=f"{name} on {tier}")
-
-    conversion = _statuses(row["conversion"], make) if "conversion" in row else {}
-    return conversion, _statuses(row["direct"], make)
+    evidence = document["evidence"]
+    return _row(name, row.get("conversion", {}), row, evidence), _row(name, row["direct"], row, evidence)
 
 
-def _formless(name: str) -> tuple[_Route, _Route | None] | None:
+def _formless(name: str) -> tuple[_Route, _Route] | None:
     """Ops with no native form on any family: an equivalent in the graph or on the host."""
-    row = _ops()["no_native_form"]
+    document = store.load("ops")
+    row = document["no_native_form"]
     if name not in row["v"]:
         return None
-    make = lambda tier, v: fact({**row, "v": v}, _ops()["evidence"], about=f"{name} on {tier}")  # noqa: E731
-    return _statuses({tier.name: "decompose" for tier in _TIERS}, make), None
+    return _row(name, dict.fromkeys(_LABELS, "decompose"), row, document["evidence"]), {}
 
 
 @cache
 def _backend_rows() -> dict[str, dict[str, Any]]:
-    return {row["anec"]: row for row in _ops()["anec_ops"]}
+    return {row["anec"]: row for row in store.load("ops")["anec_ops"]}
 
 
 @cache
@@ -242,69 +279,56 @@ def _by_mil() -> dict[str, str]:
     return table
 
 
-def _backend(name: str) -> tuple[_Route, _Route | None] | None:
+def _backend(name: str) -> tuple[_Route, _Route] | None:
     """Ops that lower to one backend op: its two route rows."""
     lowered = lowered_to(name)
     if lowered is None:
         return None
     row = _backend_rows()[lowered.name]
-
-    def make(tier: str, status: str) -> Fact[str]:
-        record = {"v": status, "src": row["route_src"], "conf": row["route_conf"], "note": row.get("reachability")}
-        return fact(record, about=f"{row['anec']} on {tier}")
-
-    direct = _statuses(row["direct_route"], make) if "direct_route" in row else None
-    return _statuses(row["conversion_route"], make), direct
+    record = {"src": row["route_src"], "conf": row["route_conf"], "note": row.get("reachability")}
+    conversion = _row(lowered.name, row["conversion_route"], record)
+    return conversion, _row(lowered.name, row.get("direct_route", {}), record)
 
 
-def _authored(name: str) -> tuple[_Route, _Route | None] | None:
-    """Ops that the matrix calls a bridge and the vocabulary leads to a layer that can be authored."""
-    layer = store.load("vocabulary")["synonyms"].get(name)
-    return _layer(layer) if layer is not None and mil_row(name) is not None else None
-
-
-def _matrix(name: str) -> tuple[_Route, _Route | None] | None:
-    """The 187-op matrix, for ops that no backend row covers (bridge and none as U15 says)."""
+def _matrix(name: str) -> tuple[_Route, _Route] | None:
+    """The 187-op matrix, for ops that neither a backend row nor a layer covers (bridge and none as U15 says)."""
     row = mil_row(name)
-    if row is None:
+    if row is None or _layer(store.load("vocabulary")["synonyms"].get(name, "")) is not None:
         return None
     status_of = {"native": "native", "bridge": "native", "gated": "reject", "none": "reject"}
-
-    def make(tier: str, cell: str) -> Fact[str]:
-        record = {**row, "v": status_of[cell], "conflict": "U15" if cell in ("bridge", "none") else None}
-        return fact(record, _ops()["evidence"], about=f"{name} on {tier}", family=tier)
-
-    return _statuses({tier.name: row[tier.name] for tier in _TIERS}, make), None
+    statuses = _row(name, {label: status_of[row[label]] for label in _LABELS}, row, store.load("ops")["evidence"])
+    chosen = {tier: "U15" if row[tier.name] in ("bridge", "none") else None for tier in _TIERS}
+    return {tier: replace(status, conflict_id=chosen[tier]) for tier, status in statuses.items()}, {}
 
 
-def _layer(name: str) -> tuple[_Route, _Route | None] | None:
-    """Native layers that only direct authoring reaches, by their netplist type."""
+def _layer(name: str) -> tuple[_Route, _Route] | None:
+    """Native layers, by their name or their netplist type."""
     document = store.load("layers")
-    row = next((record for record in document["layers"] if name in (record["name"], record["type_tag"])), None)
-    first = row["first_family"]["direct"] if row else None
+    rows = (*document["layers"], *document["unit_types_without_exported_validator"])
+    row = next((row for row in rows if name in (row["type_tag"], row.get("name", row["type_tag"]))), None)
     if row is None:
-        units = document["unit_types_without_exported_validator"]
-        row = next((record for record in units if record["type_tag"] == name), None)
-        if row is None:
-            return None
-        first = row["first_family"]
-    start = Family[first[:3]] if first and first[:3] in Family.__members__ else None
+        return None
+    stated = row["first_family"] if isinstance(row["first_family"], dict) else {"direct": row["first_family"]}
 
-    def make(tier: str, status: str) -> Fact[str]:
-        return fact({**row, "v": status, "note": first}, document["evidence"], about=f"layer {name} on {tier}")
+    def route(key: str) -> _Route:
+        first = str(stated.get(key))
+        start = Family.__members__.get(first[:3])
+        below = {"A13": "decompose"} if key == "conversion" and "A13 software" in first else {}
+        values = {tier.name: "native" if start and tier >= start else "reject" for tier in _TIERS}
+        record = {**row, "note": stated.get(key)}
+        return (
+            {} if start is None and key == "conversion" else _row(name, values | below, record, document["evidence"])
+        )
 
-    values = {tier.name: "native" if start and tier >= start else "reject" for tier in _TIERS}
-    return {}, _statuses(values, make)
+    return route("conversion"), route("direct")
 
 
-_RULES: dict[str, Callable[[str], tuple[_Route, _Route | None] | None]] = {
-    "ruling": _ruled,
+_RULES: dict[str, Callable[[str], tuple[_Route, _Route] | None]] = {
     "gated op": _gated,
     "no native form": _formless,
     "backend op": _backend,
-    "authored layer": _authored,
     "op matrix": _matrix,
-    "native layer": _layer,
+    _LAYER: _layer,
 }
 
 
@@ -315,7 +339,7 @@ def mil_row(name: str) -> Mapping[str, Any] | None:
 
 @cache
 def _mil_rows() -> dict[str, dict[str, Any]]:
-    return {row["mil"]: row for row in _ops()["mil_matrix"]}
+    return {row["mil"]: row for row in store.load("ops")["mil_matrix"]}
 
 
 @cache
@@ -331,7 +355,7 @@ def op_names() -> tuple[str, ...]:
 @cache
 def user_names() -> tuple[str, ...]:
     """The names that people write: those of the model language and of graphs, without those of the backend."""
-    document, words = _ops(), store.load("vocabulary")
+    document, words = store.load("ops"), store.load("vocabulary")
     names = [row["mil"] for row in document["mil_matrix"]]
     names += [row["name"] for row in document["gated_ops"]]
     names += document["no_native_form"]["v"]
@@ -361,7 +385,6 @@ def backend_op(name: str) -> BackendOp:
         mil=tuple(row["mil"]),
         layer=row["layer"],
         gate=row["gate"],
-        legacy_note=row.get("legacy_note"),
     )
 
 

@@ -163,6 +163,10 @@ def _vocabulary(document: dict[str, Any]) -> Iterator[str]:
                     yield f"ruling {name}: {route} {status!r} must be native, decompose or reject"
 
 
+_LIMITS = {"v", "structure", "limit", "global", "fact", "constant", "pattern"}
+"""Where the limit of a rule can be: stated as a number, values or the name of a structure, or looked up."""
+
+
 def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
     """Records name known sources, tiers and routes; a rule's limit is stated or looked up."""
     known = set(store.load("sources")["sources"]) | set(document["sources"]) | set(store.load("choices")["sources"])
@@ -179,8 +183,10 @@ def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
                 unknown = set(record.get(key, ())) - allowed
                 if unknown:
                     yield f"{section}, {name}: {key} {', '.join(sorted(unknown))} is not known"
-            if section == "rules" and not {"v", "limit", "global", "fact", "constant", "pattern"} & set(record):
-                yield f"rules, {name}: needs a 'v', 'limit', 'global' limit, 'fact', 'constant' or 'pattern'"
+            if section == "rules" and not _LIMITS & set(record):
+                yield f"rules, {name}: needs a limit, one of {', '.join(sorted(_LIMITS))}"
+            if section == "rules" and isinstance(record.get("v"), (str, bool, dict)):
+                yield f"rules, {name}: v is {record['v']!r}; a limit is a number, a list of values or a 'structure'"
 
 
 def _validators(document: dict[str, Any]) -> Iterator[str]:
@@ -196,6 +202,8 @@ def _validators(document: dict[str, Any]) -> Iterator[str]:
         for text in set(entry.get("unchecked", ())) - known.get(name, set()):
             yield f"layer {name}: {text!r} is no constraint of it in layers.json"
         for check in entry["checks"]:
+            if isinstance(check.get("v"), (str, bool, dict)):
+                yield f"layer {name}: v is {check['v']!r}; a limit is a number, values, a reference or a structure"
             if "check" not in check or ("src" in check) != ("conf" in check):
                 yield f"layer {name}: {check} needs 'check', and both of 'src' and 'conf' or neither"
 

@@ -13,7 +13,6 @@ import numpy as np
 from aneforge.arguments import Chips, chips_of, graph_of
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.graph.autodiff import dependents
 from aneforge.graph.graph import Graph
@@ -182,7 +181,7 @@ def gradcheck(
         raise ArgumentError("samples", f"{samples!r} is not a count; give a whole number, 1 or more.")
     scale, tensor = checked_scale(loss_scale), loss_of(objective)
     wanted = checked_params(Graph([tensor]).parameters if params is None else params, tensor)
-    chips = chips_of(target, DEFAULT_CHIPS["gradcheck"])
+    chips = chips_of(target)
     hear, total = progress or _silent, len(wanted) + len(chips)
 
     def moved(done: int, name: str) -> None:

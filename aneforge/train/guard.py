@@ -19,6 +19,9 @@ from aneforge.divergence.numeric_warnings import CrossChipFP16Warning
 from aneforge.graph.autodiff import dependents
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.numerics.analysis import analysis
+from aneforge.numerics.promises import promised_values
+from aneforge.numerics.rules import is_clamped_copy
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.names import chip_label
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
@@ -40,7 +43,7 @@ class SliceGuard:
     weights: tuple[str, ...]
     """Trained convolution weights with a kernel wider than 1 whose windows are slices."""
     slices: frozenset[int]
-    """The ops of the program, by uid, that clamp and read gradients."""
+    """The ops of the program, by uid, that read gradients and can clamp within what is promised of the inputs."""
     limit: float = FP16_SLICE_SAT
     reached: float | None = None
     """The largest magnitude of a gradient that came to such a slice; None before the first step."""
@@ -52,10 +55,12 @@ class SliceGuard:
         fact = compile_fact(program.target, "slice_saturates")
         names = graph.names()
         backward = {names[uid] for uid in dependents(graph.nodes, {factor.uid})}
+        found = analysis(graph, names, program.module, program.target, promised_values(graph, names))
+        clamping = {risk.node for risk in found.risks if risk.rule == "slice-saturation"}
         slices = frozenset(
             op.uid
             for op in program.module.ops
-            if op.labels.get("storage") == "q4" and any(source in backward for source in op.sources)
+            if is_clamped_copy(op) and op.sources[-1] in clamping and not backward.isdisjoint(op.sources)
         )
         wide = [param for param in params if (param.attrs.get("kernel") or (0, 0, 0))[2] > 1]
         sliced = _read_through_slices(graph)
@@ -69,7 +74,7 @@ class SliceGuard:
 
     def due(self, loss_scale: float) -> bool:
         """Whether the three conditions of the warning hold."""
-        return self.clamps and bool(self.weights) and loss_scale >= LEAST_SCALE
+        return self.clamps and bool(self.slices) and bool(self.weights) and loss_scale >= LEAST_SCALE
 
     def hear(self, op: Op, result: np.ndarray, read: Sequence[np.ndarray]) -> None:
         """Note the largest magnitude of what one op reads, while the simulator runs."""

@@ -97,7 +97,7 @@ def compare_training(
     """
     if (logits is None) != (test is None):
         raise ArgumentError("test", "accuracy needs both logits and test.")
-    chips = list(chips_of(target, "m1,m2,m5"))
+    chips = list(chips_of(target))
     trainers = {chip: Trainer(objective, params, lr, target=chip, **(options or {})) for chip in chips}
     runs = {chip: ChipRun(chip) for chip in chips}
     reference = trainers[chips[0]]

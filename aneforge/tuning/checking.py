@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import AneforgeError
-from aneforge.regions.partition import Partition
 from aneforge.sim.inputs import drawn_sample
+from aneforge.study.partition import Partition
 
 __all__ = ["Check", "Checker", "distance"]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aneforge.cost.estimate import DEFAULT_SCOPE
 from aneforge.errors import AneforgeError
-from aneforge.regions.partition import Partition, partition_for
 from aneforge.rewrites.rewrite import Rewrite, Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
+from aneforge.study.partition import Partition
+from aneforge.study.study import Study
 from aneforge.tuning.checking import Check
-from aneforge.tuning.pricing import Change, changes_of, figure
+from aneforge.tuning.pricing import Change, changes_of, figure, timed_whole
 from aneforge.tuning.records import Figure
 
 __all__ = ["DEFAULT_ERROR", "Choice", "Line", "Step"]
@@ -48,17 +48,17 @@ class Line:
 
     def __init__(
         self,
-        split: Partition,
+        study: Study,
         check: Callable[[Partition], Check],
         forms: Sequence[Rewrite] = (),
         *,
         changes: Sequence[Change] | None = None,
-        scope: str = DEFAULT_SCOPE,
         verbose: bool = False,
     ) -> None:
-        self.graph, self.chip, self.scope, self.verbose = split.graph, split.target, scope, verbose
-        self.check, self.untouched = check, figure(split.estimate(scope))
-        self.steps = _in_order(changes_of(self.graph, self.chip, forms) if changes is None else changes)
+        self.study, self.graph, self.chip, self.verbose = study, study.graph, study.targets[0], verbose
+        split, estimate = timed_whole(study)
+        self.check, self.untouched = check, figure(estimate)
+        self.steps = _in_order(changes_of(study, forms) if changes is None else changes)
         self._known: dict[_Key, tuple[Partition, Figure]] = {frozenset(): (split, self.untouched)}
         self._checks: dict[_Key, Check] = {frozenset(): Check(0.0, True)}
 
@@ -79,8 +79,9 @@ class Line:
     def at(self, choice: Choice) -> tuple[Partition, Figure]:
         key = _key(choice)
         if key not in self._known:
-            split = partition_for(applied(self.graph, [step.site for step in choice.values()]), self.chip)
-            self._known[key] = split, figure(split.estimate(self.scope))
+            graph = applied(self.graph, [step.site for step in choice.values()])
+            split, estimate = timed_whole(self.study.with_graph(graph))
+            self._known[key] = split, figure(estimate)
         return self._known[key]
 
     def error(self, choice: Choice) -> float:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from aneforge.arguments import Source, chip_of, graph_of
+from aneforge.arguments import Source, chip_of
 from aneforge.errors import AneforgeError
 from aneforge.model import Model, warn_of
-from aneforge.regions.partition import partition_for
+from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.tuning.checking import Checker, Inputs
 from aneforge.tuning.line import DEFAULT_ERROR, Choice, Line, Step
+from aneforge.tuning.pricing import timed_whole
 from aneforge.tuning.records import Candidate, Figure, Tuning
 from aneforge.tuning.search import Limits, refuse_reps, tuned_model
 from aneforge.tuning.stored_forms import encoding_forms
@@ -45,17 +46,16 @@ def tune_precision(
         raise AneforgeError(f"cost_budget_us: {cost_budget_us!r} is not a time; give a number above 0.")
     error = DEFAULT_ERROR if target_error is None and cost_budget_us is None else target_error
     Limits(target_error=error)  # refuses what is not an error
-    split = partition_for(graph_of(out, dims, function), chip_of(target, out))
-    estimate = split.estimate()
+    study = Study(out, chip_of(target, out), dims=dims, function=function)
+    split, estimate = timed_whole(study)
     check = Checker(split, sum(layer.flops for layer in estimate.layers), inputs)
-    line = Line(split, check, encoding_forms(split.target), verbose=verbose)
+    line = Line(study, check, encoding_forms(split.target), verbose=verbose)
     if cost_budget_us is not None:
         choice = line.within_time(cost_budget_us, error)
     else:
         assert error is not None
         choice = line.within_error(error)
-    in_part = "" if split.cut.untouched else split.verdict
-    model = tuned_model(_report(line, choice, check.mode, estimate.basis.measured, in_part))
+    model = tuned_model(_report(line, choice, check.mode, estimate.basis.measured, split.in_part))
     warn_of(model)
     return model, model.tuning
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
-from aneforge.compiler.compile import compile_target
-from aneforge.cost.estimate import Estimate, estimate_program
-from aneforge.errors import AneforgeError
-from aneforge.gate.preflight import preflights
-from aneforge.graph.graph import Graph
-from aneforge.rewrites.rewrite import Rewrite, Site, alone, scene_of
-from aneforge.targets.chip import Target
+from aneforge.cost.estimate import Estimate
+from aneforge.rewrites.rewrite import Rewrite, Site
+from aneforge.study.partition import Partition
+from aneforge.study.study import Study
 from aneforge.targets.families import Family
+from aneforge.tuning.places import places_of, price
 from aneforge.tuning.records import Figure
 
-__all__ = ["Change", "changes_of", "figure", "in_order", "joined", "risks_by_chip", "risks_of"]
+__all__ = ["Change", "changes_of", "figure", "in_order", "joined", "risks_by_chip", "timed_whole"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,24 +35,27 @@ def figure(estimate: Estimate) -> Figure:
     return Figure(estimate.us, estimate.interval)
 
 
-def changes_of(graph: Graph, target: Target, rewrites: Iterable[Rewrite]) -> list[Change]:
-    """Every form that fits somewhere, priced on a graph of that place alone; the one that gains most first."""
-    scene = scene_of(graph, target)
+def timed_whole(study: Study) -> tuple[Partition, Estimate]:
+    """The partition and the estimate of the one chip of a study; raises the reason where there is no figure."""
+    known, refused = study.estimates()
+    for error in refused.values():
+        raise error
+    ((name, estimate),) = known.items()
+    return study.timed()[name], estimate
+
+
+def changes_of(study: Study, rewrites: Iterable[Rewrite]) -> list[Change]:
+    """Every form that fits somewhere on the one chip of a study, priced; the one that gains most first. None where the
+    chip refuses the place before or after."""
+    (chip,) = study.chips
     chosen = list(rewrites)
-    groups: dict[tuple[object, ...], list[Site]] = {}
-    priced: dict[tuple[object, ...], Change | None] = {}
-    for node in graph.nodes:
-        for rewrite in () if node.definition.leaf else chosen:
-            site = rewrite.find(node, scene)
-            parts = None if site is None else _apart(site)
-            if site is None or parts is None:
-                continue
-            before, after, shape = parts
-            key = (rewrite.name, *shape)
-            if key not in priced:
-                priced[key] = _priced(rewrite, before, after, target)
-            groups.setdefault(key, []).append(site)
-    changes = [_everywhere(price, groups[key]) for key, price in priced.items() if price is not None]
+    changes = []
+    for places in places_of(study, chosen):
+        price(study, places)
+        if chip in places.before and chip in places.after:
+            count = len(places.sites)
+            times = ((places.before[chip],) * count, (places.after[chip],) * count)
+            changes.append(Change(places.rewrite, tuple(places.sites), *times))
     return in_order(changes, chosen)
 
 
@@ -66,11 +67,6 @@ def in_order(changes: Iterable[Change], rewrites: Sequence[Rewrite]) -> list[Cha
         return -change.gain, order[change.rewrite.name], change.sites[0].node.uid
 
     return sorted(changes, key=rank)
-
-
-def _everywhere(one: Change, sites: Sequence[Site]) -> Change:
-    """A change of one place at all places like it."""
-    return replace(one, sites=tuple(sites), before=one.before * len(sites), after=one.after * len(sites))
 
 
 def joined(changes: Sequence[Change]) -> list[Change]:
@@ -89,34 +85,12 @@ def _fields(change: Change) -> tuple[tuple[Site, ...], tuple[float, ...], tuple[
     return change.sites, change.before, change.after
 
 
-def _priced(rewrite: Rewrite, before: Graph, after: Graph, target: Target) -> Change | None:
-    """A form at one place: what the layers take on the engine before and after, without the call around them. None
-    where the chip refuses one of them."""
-    try:
-        programs = [compile_target(graph_form, target) for graph_form in (before, after)]
-    except AneforgeError:
-        return None
-    was, will = (estimate_program(program).engine_us for program in programs)
-    return Change(rewrite, (), (was,), (will,))
-
-
-def _apart(site: Site) -> tuple[Graph, Graph, tuple[object, ...]] | None:
-    try:
-        return alone(site)
-    except AneforgeError:
-        return None  # a shape that the other form cannot have: the form does not fit here
-
-
-def risks_of(graph: Graph, target: Target) -> dict[str, str]:
-    """What the gate warns of, by rule: numbers that may be wrong on the real chip though the simulator is right."""
-    return risks_by_chip(graph, {target.name: target})[target.name]
-
-
-def risks_by_chip(graph: Graph, chips: Mapping[str, Target]) -> dict[str, dict[str, str]]:
-    """The same for several chips, which share the work. The gate knows nothing of chips below its floor."""
-    known = {name: chip for name, chip in chips.items() if chip.family5 not in (None, Family.OLDER)}
-    results = preflights(graph, known, "conversion") if known else {}
+def risks_by_chip(study: Study) -> dict[str, dict[str, str]]:
+    """What is known to go wrong with the numbers on each real chip, by rule, though the simulator is right. Nothing is
+    known of chips below the floor of the rules."""
+    asked = [name for name, chip in study.chips.items() if chip.family5 not in (None, Family.OLDER)]
+    reports = study.with_chips(asked).preflights() if asked else {}
     return {
-        name: {report.rule: report.message for report in results[name].risk} if name in results else {}
-        for name in chips
+        name: {finding.rule: finding.message for _, finding in reports[name].defects} if name in reports else {}
+        for name in study.chips
     }

@@ -20,13 +20,13 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
 from aneforge.output.progress import Progress
-from aneforge.regions.partition import partition_for
 from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
+from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.tuning.attention import ATTENTION_FORMS
 from aneforge.tuning.checking import Check, Checker, Inputs
-from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined, risks_of
+from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined, risks_by_chip, timed_whole
 from aneforge.tuning.records import Candidate, Figure, Tuning
 from aneforge.tuning.stored_forms import encoding_forms
 from aneforge.tuning.tiling import TILING_FORMS
@@ -137,10 +137,11 @@ def search(
     progress: Progress | None = None,
 ) -> Tuning:
     """Look for a faster form of a graph on one target; ``progress`` hears which candidate is being tried."""
-    allowed, chip, graph = limits or Limits(), resolve_target(target), Graph.of(out)
-    run = _Search(graph, chip, allowed, inputs, verbose, progress)
+    allowed, chip = limits or Limits(), resolve_target(target)
+    study = Study(out, chip)
+    run = _Search(study, allowed, inputs, verbose, progress)
     forms = forms_for(chip, allowed.target_error is not None)
-    run.all(in_order(joined(changes_of(graph, chip, forms)), forms))
+    run.all(in_order(joined(changes_of(study, forms)), forms))
     return run.result()
 
 
@@ -159,28 +160,26 @@ class _Kept:
 class _Search:
     def __init__(
         self,
-        graph: Graph,
-        chip: Target,
+        study: Study,
         limits: Limits,
         inputs: Inputs,
         verbose: bool,
         progress: Progress | None = None,
     ) -> None:
-        self.graph, self.chip, self.limits, self.verbose, self.progress = graph, chip, limits, verbose, progress
-        split = partition_for(graph, chip)
-        split.require_engine()
-        estimate = split.estimate()
+        ((self.name, self.chip),) = study.chips.items()
+        self.study, self.limits, self.verbose, self.progress = study, limits, verbose, progress
+        split, estimate = timed_whole(study)
         self.measured = estimate.basis.measured
-        self.in_part = "" if split.cut.untouched else split.verdict
+        self.in_part = split.in_part
         self.host_ops = split.ops - split.on_engine
         self.check = Checker(split, sum(layer.flops for layer in estimate.layers), inputs)
         self.untouched = figure(estimate)
-        self.risks = risks_of(graph, chip)
-        self.names = graph.names()
-        self.best = _Kept(graph, self.untouched)
+        self.risks = risks_by_chip(study)[self.name]
+        self.names = study.names
+        self.best = _Kept(study.graph, self.untouched)
         self.candidates: list[Candidate] = []
         self.tried = 0
-        self.say(f"untouched: {estimate.us:.1f} us by estimate on {chip.name}")
+        self.say(f"untouched: {estimate.us:.1f} us by estimate on {self.chip.name}")
 
     def say(self, line: str) -> None:
         if self.verbose:
@@ -236,15 +235,16 @@ class _Search:
     def attempt(self, change: Change, sites: tuple[Site, ...]) -> Candidate:
         """Compile the whole with one more change; simulate it where it is faster; keep it where the numbers hold."""
         try:
-            graph = applied(self.graph, [*self.best.sites, *sites])
-            split = partition_for(graph, self.chip)
+            graph = applied(self.study.graph, [*self.best.sites, *sites])
+            changed = self.study.with_graph(graph)
+            split, timed = timed_whole(changed)
         except AneforgeError as error:
             return self.candidate(change, sites, f"refused: {first_line(error)}")
         if split.ops - split.on_engine > self.host_ops:
             why = next(why for uid, why in split.reasons.items())
             return self.candidate(change, sites, f"refused: {why}")
-        estimate = figure(split.estimate())
-        warned = self.warned(graph)
+        estimate = figure(timed)
+        warned = self.warned(changed)
         if warned is not None:
             return self.candidate(change, sites, f"the gate warns: {warned}", estimate)
         if estimate.us * LEAST_GAIN > self.best.estimate.us:
@@ -264,9 +264,10 @@ class _Search:
         )
         return self.candidate(change, sites, f"kept: {gain:.2f} times faster", estimate, check, kept=True)
 
-    def warned(self, graph: Graph) -> str | None:
+    def warned(self, changed: Study) -> str | None:
         """What the gate says of the real chip's numbers that it did not say of the untouched graph."""
-        return next((message for rule, message in risks_of(graph, self.chip).items() if rule not in self.risks), None)
+        risks = risks_by_chip(changed)[self.name]
+        return next((message for rule, message in risks.items() if rule not in self.risks), None)
 
     def numbers(self, change: Change, estimate: Figure, check: Check) -> str | None:
         """Why a program's numbers are not accepted; None if they are."""

@@ -7,7 +7,6 @@ from functools import cache
 
 import numpy as np
 
-from aneforge.codecs import flow_of
 from aneforge.codecs.encoders import Encoder, encoders_for, is_worth_encoding
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.contraction import conv, linear
@@ -16,17 +15,7 @@ from aneforge.rewrites.rewrite import Rewrite, Scene, Site
 from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
 from aneforge.targets.chip import Target
 
-__all__ = ["encoding_forms", "expands_palettes", "stored_site"]
-
-_CORE_ML = ("coreml_call", "app_call")
-
-
-def expands_palettes(target: Target, scope: str) -> bool:
-    """Whether palettes are expanded in every call of a scope: Core ML was seen to on an M5 Pro, 2 to 10 times slower
-    than fp16 (C55)."""
-    if scope not in _CORE_ML:
-        return False
-    return flow_of(target, "lut4").streams and not flow_of(target, "lut4", runtime="coreml").streams
+__all__ = ["encoding_forms", "stored_site"]
 
 
 def encoding_forms(target: Target) -> tuple[Rewrite, ...]:

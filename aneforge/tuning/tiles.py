@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aneforge.compiler.compile import compile_target, resolve_target
-from aneforge.cost.estimate import estimate_program
+from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.rewrites.rewrite import applied, scene_of
+from aneforge.study.study import Study
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.tuning.attention import query_tiles
+from aneforge.tuning.pricing import timed_whole
 
 __all__ = ["attention_tiles", "tune_attention"]
 
@@ -71,7 +72,7 @@ def _estimate(queries: int, heads: int, features: int, keys: int, tiles: int, ch
         site = query_tiles(tiles).find(out, scene_of(graph, chip))
         assert site is not None
         graph = applied(graph, [site])
-    return estimate_program(compile_target(graph, chip)).us
+    return timed_whole(Study(graph, chip))[1].us
 
 
 def _checked(

@@ -8,7 +8,8 @@ from typing import Any
 
 from aneforge.arguments import chip_of
 from aneforge.compiler.facts import facts_of
-from aneforge.compiler.legal.judge import Finding, judged, legality_reads
+from aneforge.compiler.legal.findings import Finding, NumberFinding, PlacementFinding
+from aneforge.compiler.legal.judge import judged, legality_reads
 from aneforge.compiler.legal.rules.status import attested
 from aneforge.compiler.legal.rules.validators import is_checked
 from aneforge.compiler.legal.translate import query_of_layer
@@ -52,7 +53,7 @@ class Verdict:
         else:
             lines = [f"{head}rejected at {self.stage} {self.evidence.label()}", f"  {self.message}"]
             lines += [f"  {self.reason}"] if self.reason != self.message else []
-        warnings = [finding for finding in self.findings if finding.effect == "wrong_result"]
+        warnings = [finding for finding in self.findings if isinstance(finding, NumberFinding)]
         return "\n".join([*lines, *(f"  warning: {finding}" for finding in warnings)])
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +100,8 @@ def validate_layer(
     layer = Layer(known.tag, checked, shapes, dict(fields or {}))
     query, facts = query_of_layer(layer, types, kernel), facts_of(chip, legality_reads())
     answer = judged(query, facts, route).on(chip.name)
-    refusals = [finding for finding in answer.findings if finding.effect == "reject"]
+    placements = [finding for finding in answer.findings if isinstance(finding, PlacementFinding)]
+    refusals = [finding for finding in placements if finding.effect == "reject"]
     if not refusals:
         stage, seen = attested(known.tag, facts, route)
         evidence = seen if seen.known else known.evidence

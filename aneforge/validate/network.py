@@ -14,15 +14,15 @@ from typing import Any
 
 from aneforge.anec.layers import layer_of
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of, model_name
-from aneforge.compiler.legal.judge import Finding
+from aneforge.compiler.legal.findings import Finding
 from aneforge.compiler.legal.translate import lowered_layers
-from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError, LoadError
-from aneforge.gate.preflight import OpReport, Preflight, preflights
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.output.by_chip import ByChip
 from aneforge.output.text import plural
+from aneforge.study.preflight import OpReport, Preflight
+from aneforge.study.study import Study
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
@@ -183,7 +183,7 @@ def validate_all(
 ) -> Validation:
     """The verdict of several chips on one network; they share the work. The others are as for
     :func:`validate_network`: ``bonded`` asks for one program of two engines."""
-    chips = chips_of(target, DEFAULT_CHIPS["validate"])
+    chips = chips_of(target)
     name = str(network) if isinstance(network, (str, Path)) else ""
     try:
         graph = graph_of(network, dims, function)
@@ -192,7 +192,7 @@ def validate_all(
             raise
         rows = (_whole(Path(name).name, "frontend", str(error), Fact(None, ("S26",), "decoded")),)
         return Validation({chip: NetworkVerdict(known, route, (), rows) for chip, known in chips.items()}, name)
-    reports = preflights(graph, chips, route)
+    reports = Study.on(graph, chips, route).preflights()
     kinds = _Kinds()
     results = {
         chip: NetworkVerdict(report.target, report.route, _rows(report, kinds), _network(graph, report.target, bonded))
@@ -232,8 +232,8 @@ def _collisions(graph: Graph) -> list[str]:
 
 def _rows(report: Preflight, kinds: _Kinds) -> list[LayerRow]:
     by_node: dict[str, LayerRow] = {}
-    for status in ("native", "decompose", "reject", "oversize", "risk"):
-        for entry in getattr(report, status):
+    for status in ("native", "decompose", "reject", "oversize", "placement", "risk"):
+        for entry in report.of(status):
             row = _row(entry, status, kinds)
             if entry.name not in by_node or not row.accepted:
                 by_node[entry.name] = row
@@ -242,7 +242,7 @@ def _rows(report: Preflight, kinds: _Kinds) -> list[LayerRow]:
 
 
 def _row(entry: OpReport, status: str, kinds: _Kinds) -> LayerRow:
-    accepted = status in ("native", "decompose", "risk")
+    accepted = status not in ("reject", "oversize")
     message = "" if accepted else entry.string or entry.message
     return LayerRow(
         entry.name,

@@ -93,10 +93,10 @@ def _cell(row: LayerRow | None) -> str:
         return "accept"
     if not row.accepted:
         return "reject"
-    effects = {finding.effect for finding in row.findings}
-    if "wrong_result" in effects:
+    verdicts = {finding.verdict for finding in row.findings}
+    if "wrong_result" in verdicts:
         return "wrong"
-    if "decompose" in effects:
+    if "decompose" in verdicts:
         return "rewritten"
     return "runs" if row.stage == "measured run" else "accept"
 

@@ -51,14 +51,14 @@ def shots():
 def reports(tmp_path_factory):
     """The pages: the detector as it is without options, with what a Mac could say, and two versions of it compared."""
     import aneforge as af
-    from aneforge.plans.predict import compute_plan
     from aneforge.report.against import compare_reports
     from aneforge.report.gather import report
+    from aneforge.study.plan import compute_plan
 
     folder = tmp_path_factory.mktemp("pages")
-    told = report(DETECTOR, max_abs=100.0, measured=(compute_plan(DETECTOR, "m1"), "plan.json", "m1"))
+    told = report(DETECTOR, "macs,phones", max_abs=100.0, measured=(compute_plan(DETECTOR, "m1"), "plan.json", "m1"))
     told.save(folder / "report.html")
-    report(af.input((1, 8, 4, 4), name="x"), changes=0).save(folder / "empty.html")
+    report(af.input((1, 8, 4, 4), name="x"), "macs,phones", changes=0).save(folder / "empty.html")
     compare_reports(report(DETECTOR, "m1"), report(DETECTOR, "m5")).save(folder / "against.html")
     return folder, told
 

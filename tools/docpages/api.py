@@ -32,7 +32,7 @@ _HOMES = {
     "aneforge.frontends": "Read a model file",
     "aneforge.loading": "Read a model file",
     "aneforge.gate": "Check what each chip does",
-    "aneforge.regions": "Split a model between engine and host",
+    "aneforge.study": "Split a model between engine and host",
     "aneforge.compiler": "Compile",
     "aneforge.model": "Compile and run",
     "aneforge.numerics": "Find what can be lost or differ",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from aneforge.estimates import Estimates, estimate_all
+from aneforge.advice.estimates import Estimates, estimate_all
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 
 __all__ = ["chips_picture", "roofline_picture", "timeline_picture"]

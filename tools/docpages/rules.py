@@ -11,6 +11,7 @@ from aneforge.compiler.legal.patterns import PATTERNS
 from aneforge.compiler.legal.rules import RULES, Rule
 from aneforge.compiler.legal.rules.base import UNREACHED, rule_records
 from aneforge.compiler.legal.rules.raised import RAISED
+from aneforge.numerics.losses import LOSSES
 
 __all__ = ["rules"]
 
@@ -47,6 +48,7 @@ def rules() -> str:
         "([the validators](validators.md)).",
         "",
         "- [Rules that a graph can meet](#rules-that-a-graph-can-meet)",
+        "- [Numbers that can be lost](#numbers-that-can-be-lost)",
         "- [Rules of names, places and passes](#rules-of-names-places-and-passes)",
         "- [Patterns of ops](#patterns-of-ops)",
         "- [Knowledge about other routes](#knowledge-about-other-routes)",
@@ -58,6 +60,16 @@ def rules() -> str:
         if not rule.elsewhere:
             parts += _rule(name, rule)
     parts += [
+        "## Numbers that can be lost",
+        "",
+        "The range analysis of a program raises these, by the ranges of its values",
+        "([risks and cures](../guide/divergence.md#risks-and-cures)). `check` lists those that lose numbers and not",
+        "only digits.",
+        "",
+        "| rule | what it says | shown by |",
+        "| --- | --- | --- |",
+        *(f"| `{rule}` | {about} | {shown_by} |" for rule, (shown_by, about) in LOSSES.items()),
+        "",
         "## Rules of names, places and passes",
         "",
         "These are raised by the check of a graph or by a pass of phase 2 (see [passes.md](passes.md)).",
@@ -109,7 +121,7 @@ def _rule(name: str, rule: Rule) -> list[str]:
     lines += ["| stage | routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- | --- |"]
     for record in rule_records().get(name, ()):
         looked_up = record.get("limit") or record.get("global") or record.get("fact") or record.get("constant")
-        limit = looked_up or _shown(record["v"] if "v" in record else record["pattern"])
+        limit = looked_up or _shown(next(record[key] for key in ("v", "structure", "of", "pattern") if key in record))
         evidence = ", ".join(record.get("src", record.get("basis", ())))
         confidence = record.get("conf", record.get("basis_conf", "see the limits table"))
         cells = [

@@ -24,7 +24,8 @@ from aneforge.cli.options import (
     out_option,
     route_option,
 )
-from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.cost.calls import DEFAULT_SCOPE
+from aneforge.targets.listed import DEFAULT
 
 __all__ = ["commands"]
 
@@ -34,16 +35,21 @@ commands = Commands(CHECK)
 @commands.add()
 def check(
     model: AModel,
-    target: Chips = DEFAULT_CHIPS["check"],
+    target: Chips = DEFAULT,
     fail_on: Annotated[
         str,
-        typer.Option(help="Fail on these outcomes, separated by commas: reject, oversize, risk, decompose; or none."),
+        typer.Option(
+            help="Fail on these outcomes, separated by commas: reject, oversize, risk, placement, decompose; or none."
+        ),
     ] = "reject,oversize",
     route: Annotated[str | None, route_option(USUAL_ROUTE)] = None,
     everything: Everything = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what each chip will do with a model: native, decomposed, rejected, too large, numerically risky, and why.
+
+    Outcomes: native, decompose (rewritten), reject, oversize, risk (it runs, and numbers may be wrong) and placement
+    (it runs as a program of its own, and Core ML or Core AI keeps it off the engine).
 
     Prints a table of chips with the number of operations of each outcome, then every reason once with the nodes, the
     rule, its limit and what to do. A chip that runs the model in part says how much of it; the rest would run on the
@@ -66,7 +72,7 @@ def validate(
     model: Annotated[
         ModelFile, model_argument("A netplist, any model that check reads, or the type of one layer (SDPA).")
     ],
-    target: Chips = DEFAULT_CHIPS["validate"],
+    target: Chips = DEFAULT,
     route: Annotated[str, route_option("")] = "direct",
     params: Annotated[
         str | None, typer.Option(help="Of one layer: its parameters as a JSON object, such as '{\"K\": 5}'.")
@@ -97,7 +103,7 @@ def validate(
 @commands.add()
 def partition(
     model: AModel,
-    target: Chips = DEFAULT_CHIPS["partition"],
+    target: Chips = DEFAULT,
     by: Annotated[
         str,
         typer.Option(
@@ -123,7 +129,7 @@ def partition(
 @commands.add()
 def risks(
     model: AModel,
-    target: Chips = DEFAULT_CHIPS["risks"],
+    target: Chips = DEFAULT,
     max_abs: MaxAbs = None,
     inputs: SeenInput = None,
     out: Annotated[
@@ -153,7 +159,7 @@ def risks(
 @commands.add()
 def diverges(
     model: AModel,
-    target: Annotated[str, chips_option("Two chips or more; the first is the reference")] = DEFAULT_CHIPS["diverges"],
+    target: Annotated[str, chips_option("Two chips or more; the first is the reference")] = DEFAULT,
     max_abs: MaxAbs = None,
     inputs: SeenInput = None,
     everything: Everything = False,
@@ -176,7 +182,7 @@ def diverges(
 @commands.add()
 def plan(
     model: AModel,
-    target: OneChip = DEFAULT_CHIPS["plan"],
+    target: OneChip = DEFAULT,
     out: Annotated[str | None, out_option("Write the plan as JSON to this file.")] = None,
     everything: Everything = False,
     as_json: AsJson = False,
@@ -198,7 +204,7 @@ def plan(
 @commands.add()
 def report(
     model: AModel,
-    target: Chips = DEFAULT_CHIPS["report"],
+    target: Chips = DEFAULT,
     out: Annotated[
         str | None,
         out_option("Write NAME.html, .md, .csv, .json, .trace.json (Perfetto), .onnx or .sarif (default: Markdown)."),
@@ -207,7 +213,7 @@ def report(
         str | None,
         typer.Option("--format", help="Write html, md, csv, json, perfetto, onnx or sarif, where --out does not say."),
     ] = None,
-    scope: Scope = "coreml_call",
+    scope: Scope = DEFAULT_SCOPE,
     changes: Changes = 3,
     max_abs: MaxAbs = None,
     measured: Annotated[

@@ -20,7 +20,7 @@ from aneforge.cli.options import (
     out_option,
     route_option,
 )
-from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.targets.listed import DEFAULT
 
 __all__ = ["commands"]
 
@@ -171,7 +171,7 @@ def tune(
 @commands.add()
 def compress(
     model: AModel,
-    target: Chips = DEFAULT_CHIPS["compress"],
+    target: Chips = DEFAULT,
     calibration: Annotated[
         str | None, typer.Option(help="Read samples of the inputs by name from FILE.npz (default: drawn from a seed).")
     ] = None,

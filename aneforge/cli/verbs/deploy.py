@@ -8,7 +8,7 @@ import typer
 
 from aneforge.cli.commands import DEPLOY, Commands
 from aneforge.cli.options import AModel, AsJson, Chips, MaxMemory, MaxSeconds, chip_option, out_option
-from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.targets.listed import DEFAULT
 
 __all__ = ["commands"]
 
@@ -47,7 +47,7 @@ def export(
 def serve(
     host: Annotated[str, typer.Option("--host", help="Listen on this address of this machine.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Listen on this port; 0 takes a free one.")] = 8017,
-    target: Chips = DEFAULT_CHIPS["serve"],
+    target: Chips = DEFAULT,
     max_upload: Annotated[str, typer.Option("--max-upload", help="Take files up to this size, such as 2G.")] = "2G",
     max_seconds: MaxSeconds = 600.0,
     max_memory: MaxMemory = "8G",

@@ -8,7 +8,7 @@ import typer
 
 from aneforge.cli.commands import LOOK_UP, Commands
 from aneforge.cli.options import SPELLINGS, USUAL_ROUTE, AsJson, Chips, complete_chips, route_option
-from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.targets.listed import DEFAULT
 
 __all__ = ["commands"]
 
@@ -121,7 +121,7 @@ def explain(
 
 
 @commands.add()
-def probe(target: Chips = DEFAULT_CHIPS["probe"], as_json: AsJson = False) -> None:
+def probe(target: Chips = DEFAULT, as_json: AsJson = False) -> None:
     """Show public probes of the engine's arithmetic: what was read off real chips, and what the simulator gives.
 
     Examples:

@@ -18,7 +18,8 @@ from aneforge.cli.options import (
     chips_option,
     out_option,
 )
-from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.cost.calls import DEFAULT_SCOPE
+from aneforge.targets.listed import DEFAULT
 
 __all__ = ["commands"]
 
@@ -28,8 +29,8 @@ commands = Commands(MEASURE)
 @commands.add()
 def estimate(
     model: AModel,
-    target: Chips = DEFAULT_CHIPS["estimate"],
-    scope: Scope = "coreml_call",
+    target: Chips = DEFAULT,
+    scope: Scope = DEFAULT_SCOPE,
     layers: Annotated[
         bool, typer.Option("--layers", help="Also show the slowest layers, and what bounds them.")
     ] = False,
@@ -65,7 +66,7 @@ def plot(
     target: Annotated[
         str | None, chips_option(words=f"Chips: {SPELLINGS} (default: macs,phones for chips, m1 for the others).")
     ] = None,
-    scope: Scope = "coreml_call",
+    scope: Scope = DEFAULT_SCOPE,
     as_json: AsJson = False,
 ) -> None:
     """Draw the estimates of a model as an SVG file.

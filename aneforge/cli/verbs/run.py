@@ -21,7 +21,7 @@ from aneforge.cli.options import (
     complete_chips,
     out_option,
 )
-from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.targets.listed import DEFAULT
 
 __all__ = ["commands"]
 
@@ -31,7 +31,10 @@ commands = Commands(RUN)
 @commands.add("run")
 def run_(
     model: AModel,
-    target: Annotated[str, chips_option("One chip, or several to see where they differ")] = DEFAULT_CHIPS["run"],
+    target: Annotated[
+        str | None,
+        chips_option("One chip (default: the first of the default chips), or several to compare"),
+    ] = None,
     inputs: Input = None,
     seed: Seed = None,
     out: Annotated[str | None, out_option("Write the outputs of one chip by name, FILE.npz.")] = None,
@@ -63,9 +66,7 @@ def run_(
 @commands.add()
 def compare(
     model: AModel,
-    target: Annotated[
-        str, chips_option("Two chips or more; float64 among them adds the error of each")
-    ] = DEFAULT_CHIPS["compare"],
+    target: Annotated[str, chips_option("Two chips or more; float64 among them adds the error of each")] = DEFAULT,
     reference: Annotated[
         str | None,
         typer.Option(help="Compare the others with this chip (default: the first).", autocompletion=complete_chips),
@@ -111,7 +112,7 @@ def train(
     data: Annotated[
         str, typer.Option(help="Read the samples by input name from FILE.npz, all of them along the first axis.")
     ],
-    target: OneChip = DEFAULT_CHIPS["train"],
+    target: OneChip = DEFAULT,
     steps: Annotated[int, typer.Option(help="Train until this many steps are done in all.")] = 300,
     loss: Loss = "output",
     lr: Annotated[float, typer.Option(help="The learning rate.")] = 0.01,
@@ -152,7 +153,7 @@ def train(
 @commands.add("gradcheck")
 def gradcheck_(
     model: AModel,
-    target: Chips = DEFAULT_CHIPS["gradcheck"],
+    target: Chips = DEFAULT,
     inputs: Input = None,
     loss: Loss = "output",
     loss_scale: LossScale = 1.0,

@@ -9,7 +9,8 @@ import typer
 from aneforge.cli.commands import DEPLOY, Commands
 from aneforge.cli.default_command import GroupWithDefault
 from aneforge.cli.options import AsJson, Chips, Dims, Function, MaxMemory, MaxSeconds, Scope, out_option
-from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.cost.calls import DEFAULT_SCOPE
+from aneforge.targets.listed import DEFAULT
 
 __all__ = ["commands"]
 
@@ -33,8 +34,8 @@ def sweep_run(
     out: Annotated[
         str, out_option("Keep one result for each model in this folder; what is there is not done again.", "FOLDER")
     ],
-    target: Chips = DEFAULT_CHIPS["sweep"],
-    scope: Scope = "coreml_call",
+    target: Chips = DEFAULT,
+    scope: Scope = DEFAULT_SCOPE,
     shard: Annotated[str | None, typer.Option(help="Do only part i of n, written i/n; merge joins the parts.")] = None,
     workers: Annotated[int | None, typer.Option(help="Use this many processes (default: one for each core).")] = None,
     scheduler: Annotated[

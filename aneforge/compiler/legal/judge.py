@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
 from aneforge.compiler.facts import Facts, facts_of
+from aneforge.compiler.legal.findings import VERDICTS, Finding, NumberFinding, PlacementFinding, Threshold
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, ROUTES, RUNTIMES, Query, QueryError
 from aneforge.compiler.legal.rules import RULES, Limit, Rule, applicable
-from aneforge.compiler.legal.rules.base import CHIP, STAGES, Over, is_elsewhere, rule_reads
+from aneforge.compiler.legal.rules.base import CHIP, STAGES, OneOf, Over, Structure, is_elsewhere, rule_reads
 from aneforge.compiler.legal.rules.placement import is_tiny, placed
 from aneforge.compiler.legal.rules.status import attested, op_answer
 from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
 from aneforge.compiler.legal.words import filled
-from aneforge.errors import UnknownNameError, nearest
-from aneforge.targets import Fact, Target
+from aneforge.errors import DataError, UnknownNameError, nearest
+from aneforge.targets import Target, op_routes
 
 __all__ = [
-    "EFFECTS",
-    "Finding",
     "Verdict",
+    "bridge_floor",
     "judge",
     "judged",
     "legality_reads",
@@ -29,54 +30,6 @@ __all__ = [
     "validated",
     "validator_reads",
 ]
-
-# In ascending weight: the verdict is the worst effect that a rule reports.
-EFFECTS = ("decompose", "wrong_result", "cpu", "reject")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One reason, ready to show to a user."""
-
-    rule: str
-    effect: str
-    message: str
-    limit: Any
-    extent: Any
-    evidence: Fact[Any]
-    oversize: bool
-    hint: str
-    runtimes: tuple[str, ...] = ()
-    """The runtimes that it is about; empty for all. The message names them."""
-    stage: str = "validator"
-    """The layer that answers, one of ``STAGES``."""
-    route: str = "conversion"
-    """The route that was asked about."""
-    string: str = ""
-    """The compiler's own words with their places filled in, where they are published."""
-
-    def on(self, chip: str) -> Finding:
-        """The same with the chip's name filled in."""
-        return replace(self, message=self.message.replace(CHIP, chip)) if CHIP in self.message else self
-
-    def __str__(self) -> str:
-        return f"{self.message} {self.evidence.label()}" + (f"; {self.hint}" if self.hint else "")
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "effect": self.effect,
-            "stage": self.stage,
-            "route": self.route,
-            "message": self.message,
-            "string": self.string,
-            "limit": self.limit,
-            "extent": self.extent,
-            "evidence": self.evidence.to_json(),
-            "oversize": self.oversize,
-            "hint": self.hint,
-            **({"runtimes": list(self.runtimes)} if self.runtimes else {}),
-        }
 
 
 @dataclass(frozen=True)
@@ -154,7 +107,7 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         name = rule_.id if rule_ is not None else "no rule"
         raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
-    fold = fold_finding(query, chip, route, Finding)
+    fold = fold_finding(query, chip, route)
     if fold is not None:
         findings.append(fold)
     findings.sort(key=_gravest_first)
@@ -163,26 +116,37 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
     return _verdict(findings, plan.accepted)
 
 
-def validated(query: Query, chip: Facts, route: str) -> tuple[Finding, ...]:
+def validated(query: Query, chip: Facts, route: str) -> tuple[PlacementFinding, ...]:
     """What the validators of a layer say of it, and nothing else: for the layers of a program, of which the other
     rules were asked before they were lowered. On the direct route a layer must be one that can be authored, too; below
-    A13 only the floors of backend ops are known."""
+    A13 the floors of backend ops say so."""
     fixed, rules = _validators(query.op, chip, route)
-    findings = list(fixed)
+    findings: list[Finding] = list(fixed)
     for rule_, limit in rules:
         extent = rule_.check(query, limit)
         if extent is not None:
             findings.append(_finding(rule_, limit, extent, query, route, query.runtime))
     # What the compiler would rewrite is refused here: the passes that do so have run.
-    refusals = (replace(finding, effect="reject") for finding in findings if finding.effect in ("reject", "decompose"))
+    refusals = (
+        replace(finding, effect="reject")
+        for finding in findings
+        if isinstance(finding, PlacementFinding) and finding.effect != "off-engine"
+    )
     return tuple(sorted(refusals, key=_gravest_first))
 
 
 @lru_cache(maxsize=4096)
-def _validators(op: str, chip: Facts, route: str) -> tuple[tuple[Finding, ...], tuple[tuple[Rule, Limit], ...]]:
-    authored = route == "direct" and chip.get("tier") not in (None, "OLDER")
-    fixed = _answered(op, chip, route, "direct") if authored else []
+def _validators(
+    op: str, chip: Facts, route: str
+) -> tuple[tuple[PlacementFinding, ...], tuple[tuple[Rule, Limit], ...]]:
+    fixed = _answered(op, chip, route, "direct") if route == "direct" and chip.get("tier") != "OLDER" else []
     return tuple(fixed), applicable(op, chip, route, validators=True)
+
+
+def bridge_floor(op: str, chip: Facts) -> tuple[Finding, ...]:
+    """What refuses a layer where conversion is asked for, although it can be authored: the floor of the conversion, if
+    that has the layer from a later family on (chapter 26 on whole-tensor positions)."""
+    return tuple(_answered(op, chip, "conversion", "direct")) if op_routes(op).conversion else ()
 
 
 @cache
@@ -196,24 +160,25 @@ def _gravest_first(finding: Finding) -> tuple[int, int, bool, bool]:
     before general limits, and what the compiler has words for before the rest."""
     rule_ = RULES.get(finding.rule)
     general = rule_ is None or not rule_.validates
-    return -EFFECTS.index(finding.effect), STAGES.index(finding.stage), general, not finding.string
+    is_quoted = isinstance(finding, PlacementFinding) and bool(finding.string)
+    return -VERDICTS.index(finding.verdict), STAGES.index(finding.stage), general, not is_quoted
 
 
 def _verdict(findings: list[Finding], accepted: Verdict, placed: str | None = None) -> Verdict:
     if not findings:
         return accepted if placed is None else replace(accepted, placed=placed)
     first = findings[0]
-    return Verdict(first.effect, tuple(findings), placed, first.stage, accepted.route)
+    return Verdict(first.verdict, tuple(findings), placed, first.stage, accepted.route)
 
 
 def _placed_verdict(query: Query, findings: list[Finding], accepted: Verdict) -> Verdict:
     """Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the engine's
     wrong results do not occur there (LA.qdq)."""
-    if findings and findings[0].effect in ("cpu", "reject"):
+    if findings and findings[0].verdict in ("cpu", "reject"):
         return _verdict(findings, accepted, "cpu")
     device = placed(query)
     if device == "cpu" and is_tiny(query):
-        findings = [finding for finding in findings if finding.effect != "wrong_result"]
+        findings = [finding for finding in findings if not isinstance(finding, NumberFinding)]
     return _verdict(findings, accepted, device)
 
 
@@ -236,17 +201,17 @@ def _plan(op: str, chip: Facts, route: str, runtime: str) -> _Plan:
     return _Plan(tuple(fixed), applicable(op, chip, route, runtime), accepted)
 
 
-def _constructible(chip: Facts, route: str) -> list[Finding]:
+def _constructible(chip: Facts, route: str) -> list[PlacementFinding]:
     known = chip.fact("constructible")
     if known.value is not False:
         return []
     message = f"{CHIP}: the compiler knows the name but builds no such target (compile status 22)"
     hint = "choose a name that 'aneforge targets' lists as constructible"
     effect = _by_route("reject", route, {}, False)
-    return [Finding("target-name", effect, message, True, False, known, False, hint, (), "frontend", route)]
+    return [PlacementFinding("target-name", message, known, hint, stage="frontend", route=route, effect=effect)]
 
 
-def _answered(op: str, chip: Facts, route: str, runtime: str) -> list[Finding]:
+def _answered(op: str, chip: Facts, route: str, runtime: str) -> list[PlacementFinding]:
     if op.startswith(CHAIN):  # a chain is judged by its ops; only the floor of the route applies to it by name
         answer = op_answer("relu", chip, "conversion" if route == "direct" else route)
         if answer.rule != "mil-floor":
@@ -255,46 +220,72 @@ def _answered(op: str, chip: Facts, route: str, runtime: str) -> list[Finding]:
         answer = op_answer(op, chip, route, runtime)
     if answer.value == "accept":
         return []
-    effect = _by_route(answer.value, route, {}, False)
-    evidence, stage = answer.evidence, answer.stage
     return [
-        Finding(
-            answer.rule, effect, answer.why, None, op, evidence, False, answer.hint, (), stage, route, answer.string
+        PlacementFinding(
+            answer.rule, answer.why, answer.evidence, answer.hint, stage=answer.stage, route=route,
+            effect=_by_route(answer.value, route, {}, False), extent=op, string=answer.string,
         )
-    ]
+    ]  # fmt: skip
+
+
+_EFFECTS = {"cpu": "off-engine"}
+"""Words of records for an effect on placement, where they are not the effect's own."""
 
 
 def _by_route(effect: str, route: str, record: Mapping[str, Any], chain: bool) -> str:
     """Core ML gives to the CPU what its planner refuses; only a failure after the plan is an error there."""
-    if route != "coreml_placement" or effect != "reject":
-        return effect
-    if chain and "chain_placement_effect" in record:
-        return record["chain_placement_effect"]
-    return record.get("placement_effect", "cpu")
+    if route == "coreml_placement" and effect == "reject":
+        effect = record.get("placement_effect", "cpu")
+        if chain and "chain_placement_effect" in record:
+            effect = record["chain_placement_effect"]
+    return _EFFECTS.get(effect, effect)
 
 
 def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str, runtime: str) -> Finding:
+    """The finding of a rule that met its limit: about numbers, or about placement."""
     record = limit.record
-    bound, what = limit.value, record.get("what", "")
-    if isinstance(extent, Over):
-        extent, bound, what = extent.extent, extent.limit, extent.what or what
-    words = {"op": query.base, "extent": _as_text(extent), "limit": _as_text(bound), "chip": CHIP, "what": what}
+    over = extent if isinstance(extent, Over) else Over(extent, limit.value)
+    stated = over.words or _as_text(over.limit)
+    words = {
+        "op": query.base,
+        "extent": _as_text(over.extent),
+        "limit": stated,
+        "chip": CHIP,
+        "what": over.what or record.get("what", ""),
+    }
     string = filled(record.get("string", rule_.string), words, query)
     message = rule_.template.format(**words, string=string)
     if string and rule_.validates and string not in message:
         message = f'{message.rstrip(".")} ("{string}").'
-    effect = _by_route(record.get("effect", rule_.effect), route, record, query.is_chain)
     runtimes = tuple(record.get("runtimes", ()))
     if runtimes and "direct" not in runtimes:
         names = " and ".join(RUNTIMES[name] for name in runtimes)
         message = f"{message.rstrip('.')} (by {names})."
+    common = (rule_.id, message, limit.evidence, limit.hint, runtimes, limit.stage, route)
+    effect = record.get("effect", rule_.effect)
+    if effect == "wrong_result":
+        return NumberFinding(*common, limit=_number(over.limit, 0.0), reaches=_number(over.extent, math.inf))
+    effect = _by_route(effect, route, record, query.is_chain)
     if effect == "reject" and is_elsewhere(record, runtime):
-        effect = "cpu"  # the program of this compiler runs; theirs leaves the engine or fails
+        effect = "off-engine"  # the program of this compiler runs; theirs leaves the engine or fails
     oversize = record.get("oversize", rule_.oversize)
-    evidence, hint = limit.evidence, limit.hint
-    return Finding(
-        rule_.id, effect, message, bound, extent, evidence, oversize, hint, runtimes, limit.stage, route, string
-    )
+    return PlacementFinding(*common, effect, _threshold(over.limit), over.extent, oversize, string)
+
+
+def _number(value: Any, otherwise: float) -> float:
+    """A limit or an extent as a number; where it is a structure, every number may be wrong."""
+    largest = max(value, default=otherwise) if isinstance(value, tuple) else value
+    is_number = isinstance(largest, (int, float)) and not isinstance(largest, bool)
+    return float(largest) if is_number else otherwise
+
+
+def _threshold(limit: Any) -> Threshold:
+    """A limit by what it is. Lists come from records and facts, and say which values are taken."""
+    if isinstance(limit, (list, set, frozenset)):
+        return OneOf(tuple(limit))
+    if not isinstance(limit, (int, float, tuple, OneOf, Structure)):
+        raise DataError(f"a limit of {limit!r} is neither a number nor values nor a structure")
+    return limit
 
 
 def _as_text(value: Any) -> str:

@@ -10,15 +10,17 @@ from aneforge.anec.lineage import Standing
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
-from aneforge.compiler.legal.check import check_reads, is_refused, judgements, limit_of
-from aneforge.compiler.legal.judge import Finding
+from aneforge.compiler.legal.check import Judgement, check_reads, is_refused, judgements, limit_of
+from aneforge.compiler.legal.findings import PlacementFinding
+from aneforge.compiler.legal.judge import validated
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.host import HostInput
 from aneforge.compiler.legal.rewrites.kernels import KERNEL_RULES
 from aneforge.compiler.legal.rules.base import rule_reads
 from aneforge.compiler.legal.table import Rewrite, graph_rewrites, rewrite
+from aneforge.compiler.legal.translate import query_of_op
 from aneforge.compiler.lower.walk import lower
-from aneforge.compiler.passes import PASSES, graph_pass
+from aneforge.compiler.passes import PASSES, graph_pass, node_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal, RefusedNodes
 from aneforge.graph.graph import Graph
@@ -44,13 +46,17 @@ LEGALITY = (
 
 def _reads(run_by: str) -> tuple[str, ...]:
     rows = [row for rows in graph_rewrites(run_by).values() for row in rows]
-    facts = [(*rule_reads(row.rules), *row.reads) if row.rules else (row.because, _bridge_of(row)) for row in rows]
+    facts = [(*rule_reads(row.rules), *row.reads) if row.rules else _statuses_of(row) for row in rows]
     return tuple(dict.fromkeys(name for names in facts for name in names))
 
 
-def _bridge_of(row: Rewrite) -> str:
-    """The fact that tells whether the op can be authored where conversion has it."""
-    return row.because.replace("op:", "bridge:", 1)
+def _statuses_of(row: Rewrite) -> tuple[str, str]:
+    """The facts that say what becomes of an op, by the usual route and by direct authoring."""
+    return row.because, _by_route(row.because, "direct")
+
+
+def _by_route(because: str, route: str | None) -> str:
+    return because.replace("op:", "direct:", 1) if route == "direct" else because
 
 
 def _rewriting(run_by: str, purpose: str) -> None:
@@ -76,17 +82,34 @@ _rewriting("rewrite-functions", "Functions below their floor: polynomials and id
 def check_legality(draft: Draft, chip: Facts) -> int:
     """Check every node that is left against every rule, and report all refusals at once."""
     refused: list[Refusal] = []
-    risks: list[tuple[str, Finding]] = []
-    for judgement in judgements(draft.graph, chip, draft.route, draft.source.states):
+    passed: list[tuple[str, Judgement]] = []
+    # Below A13 nothing is converted, whatever phase 0 has made of the graph.
+    is_unconverted = draft.route == "conversion" and chip.get("tier") == "OLDER"
+    graph = draft.source if is_unconverted else draft.graph
+    for judgement in judgements(graph, chip, draft.route, draft.source.states, draft.is_authored):
         name = draft.names[judgement.node.uid]
-        if judgement.ruling.status == "reject":
-            refused.append(Refusal.by_rules(name, judgement.node, judgement.ruling))
+        if judgement.refused:
+            refused.append(Refusal.by_rules(name, judgement.node, judgement.findings))
         else:
-            risks += [(name, finding) for finding in judgement.ruling.findings]
+            passed.append((name, judgement))
+    if draft.is_authored:
+        refused += _refused_units(draft, chip, {refusal.node for refusal in refused})
     if refused:
         raise RefusedNodes(refused)
-    draft.risks[chip.signature] = tuple(risks)
+    draft.judgements[chip.signature] = tuple(passed)
     return 0
+
+
+def _refused_units(draft: Draft, chip: Facts, known: set[str]) -> list[Refusal]:
+    """What the validators say to the units of an authored graph, before any pass could give a unit another form."""
+    module = lower(draft.graph, draft.names, draft.stands, draft.source).module
+    findings: dict[str, tuple[PlacementFinding, ...]] = {}
+    for op in module.ops:
+        query, name = query_of_op(op), node_of(module, op)
+        if query is not None and name not in known:
+            findings[name] = (*findings.get(name, ()), *validated(query, chip, "direct"))
+    nodes = {draft.names[node.uid]: node for node in draft.graph.nodes}
+    return [Refusal.by_rules(name, nodes[name], refused) for name, refused in findings.items() if refused]
 
 
 @graph_pass("lower", ensures=["backend code"])
@@ -170,9 +193,7 @@ class _Walk:
         if row.rules:
             refused = is_refused(node.signature, self.chip, self.draft.route, row.rules)
             return refused and (row.takes is None or row.takes(self._context(node)))
-        if self.chip.get(row.because) == "decompose":
-            return True
-        return self.draft.route == "direct" and not self.chip.get(_bridge_of(row))
+        return self.chip.get(_by_route(row.because, self.draft.route)) == "decompose"
 
     def _inputs(self, node: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.replaced.get(operand.uid, operand) for operand in node.inputs)
@@ -215,7 +236,7 @@ class _Walk:
         return None if limit is None else limit.value
 
     def _is_native(self, op: str) -> bool:
-        return self.chip.get(f"op:{definition(op).gate_name}") == "native"
+        return self.chip.get(_by_route(f"op:{definition(op).gate_name}", self.draft.route)) == "native"
 
     def _host(
         self, distribution: str, shape: Shape, parameters: tuple[float, float], seed: int, max_abs: float | None

@@ -130,9 +130,20 @@ def _is_zero(constant: Tensor) -> bool:
 @_pattern("round-then-scale", "mul")
 def _round_then_scale(node: Tensor) -> Tensor | None:
     """A product of round's result and a constant of one number."""
+    return node if _scaled_by_one_number(node) == "round" else None
+
+
+@_pattern("floor-or-ceil-then-scale", "mul")
+def _floor_or_ceil_then_scale(node: Tensor) -> Tensor | None:
+    """A product of the result of floor or ceil and a constant of one number."""
+    return node if _scaled_by_one_number(node) in ("floor", "ceil") else None
+
+
+def _scaled_by_one_number(node: Tensor) -> str | None:
+    """The op whose result a product multiplies with a constant of one number."""
     for value, factor in (node.inputs, node.inputs[::-1]):
-        if value.op == "round" and factor.op == "const" and factor.weight is not None and factor.weight.size == 1:
-            return node
+        if factor.op == "const" and factor.weight is not None and factor.weight.size == 1:
+            return value.op
     return None
 
 

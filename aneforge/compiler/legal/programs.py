@@ -13,7 +13,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.assumed import constant
 
-__all__ = ["ProgramWeights", "decode_layers", "program_of"]
+__all__ = ["ProgramWeights", "decode_layers", "least_ceiling", "program_of"]
 
 _RECURRENT = frozenset(("rnn", "lstm", "gru"))
 _VOCABULARY = 16384
@@ -36,7 +36,7 @@ class ProgramWeights:
 
 
 @cache
-def _least_ceiling() -> float:
+def least_ceiling() -> float:
     """Below it no record speaks, and most graphs need no more than the sum of their weights."""
     records = rule_records()["program-size"]
     return min(constant(record["constant"]) if "constant" in record else record["v"] for record in records)
@@ -51,7 +51,7 @@ def program_of(graph: Graph) -> ProgramWeights | None:
             if operand.op in ("const", "parameter") and operand.uid not in counted:
                 counted.add(operand.uid)
                 total += stored_bytes(operand)
-                if last is None and total > _least_ceiling():
+                if last is None and total > least_ceiling():
                     last = node
     return None if last is None else ProgramWeights(last, total, _kind(graph))
 

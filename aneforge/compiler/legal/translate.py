@@ -30,11 +30,11 @@ def route_of(signature: Signature) -> str:
     return "direct" if signature.op.native_layer else "conversion"
 
 
-def query_of(signature: Signature, max_abs: float | None = None, runtime: str = "direct") -> Query:
-    """The query for one node; ``max_abs`` is a bound on its first operand, where one is known."""
+def query_of(signature: Signature, runtime: str = "direct") -> Query:
+    """The query for one node. What depends on its data is for the range analysis of a program."""
     native = _native_query(signature) if signature.op.native_layer else None
     if native is not None:
-        return replace(native, runtime=runtime, values={} if max_abs is None else {"max_abs": max_abs})
+        return replace(native, runtime=runtime)
     operands = [name.strip("?*") for name in signature.op.operands]
     if signature.op.variadic:
         operands = [operands[-1]] * len(signature.inputs)
@@ -53,7 +53,6 @@ def query_of(signature: Signature, max_abs: float | None = None, runtime: str = 
         attrs={**(spell(attrs, signature) if spell else attrs), "interior": True},
         dtype=_dtype(signature),
         weights=_weight_properties(operands, signature),
-        values={} if max_abs is None else {"max_abs": max_abs},
         runtime=runtime,
     )
 

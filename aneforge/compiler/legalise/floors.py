@@ -7,7 +7,8 @@ from functools import lru_cache
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.check import program_route
-from aneforge.compiler.legal.judge import Finding, validated, validator_reads
+from aneforge.compiler.legal.findings import PlacementFinding
+from aneforge.compiler.legal.judge import validated, validator_reads
 from aneforge.compiler.legal.translate import query_of_op
 from aneforge.compiler.legalise.legacy import FLOOR_DIVIDE
 from aneforge.compiler.passes import pass_
@@ -71,7 +72,7 @@ def _missed_floor(op: Op, index: Family8 | None) -> str | None:
     return f"{Family8(op.spec.floor.value).name}; this target is {index.name}"
 
 
-def _findings(op: Op, chip: Facts, route: str) -> tuple[Finding, ...]:
+def _findings(op: Op, chip: Facts, route: str) -> tuple[PlacementFinding, ...]:
     """What the validator of an op says. Alike ops are asked about once."""
     key = _Alike(op)
     return _asked(key, chip, route)
@@ -95,7 +96,7 @@ class _Alike:
 
 
 @lru_cache(maxsize=65536)
-def _asked(alike: _Alike, chip: Facts, route: str) -> tuple[Finding, ...]:
+def _asked(alike: _Alike, chip: Facts, route: str) -> tuple[PlacementFinding, ...]:
     op, alike.op = alike.op, None
     assert op is not None
     query = query_of_op(op)

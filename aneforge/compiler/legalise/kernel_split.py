@@ -14,6 +14,7 @@ from aneforge.compiler.legalise.kernel_memory import (
 from aneforge.compiler.legalise.pieces import Piece, output_axis, pieces_of, split
 from aneforge.compiler.legalise.relabel import Relayer, rewritten
 from aneforge.compiler.passes import pass_
+from aneforge.compiler.refusal import Refused, RefusedOps
 
 
 @pass_(
@@ -39,12 +40,23 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
     def cut(walk: Relayer, op: Op) -> None:
         split(walk, op, _pieces(module, op, chip), numbered=True)
 
-    changes = rewritten(module, too_large, cut)
+    return rewritten(module, too_large, cut) + _count_passes(module, chip)
+
+
+def _count_passes(module: Module, chip: Facts) -> int:
+    """Say how often the input of each layer passes; returns how many pass more than once."""
+    changes, refused = 0, []
     for op in module.ops:
-        passes = kernel_passes(module, op, chip)
+        try:
+            passes = kernel_passes(module, op, chip)
+        except Refused as refusal:
+            refused.append(refusal)
+            continue
         if passes > 1:
             op.labels["passes"] = passes
             changes += 1
+    if refused:
+        raise RefusedOps(refused)
     return changes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.legal.bounds import EXACT, REORDERED, SUMMED, Bound
-from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
+from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed, with_extents
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
 from aneforge.graph.weights import derived_weight
@@ -48,24 +49,22 @@ def legacy_forms(module: Module, chip: Facts) -> int:
     largest element of a map is a pool over it, in steps where the map is larger than a window (U69).
     """
     family = chip.get("family8")
-    walk = Relayer(module)
-    for op in module.ops:
+    lacking = {kind for kind in _RULES if family in _rule(kind)["families"]}
+
+    def lacks(op: Op) -> bool:
+        return op.kind in lacking or (op.kind in _POOLS and _windows(op, family, chip) is not None)
+
+    def rewrite(walk: Relayer, op: Op) -> None:
         windows = _windows(op, family, chip) if op.kind in _POOLS else None
         if windows is not None:
             walk.record(op, "pool-for-reduction", _bound(op, windows))
             _pool(walk, op, windows)
-        elif op.kind not in _RULES or family not in _rule(op.kind)["families"]:
-            walk.keep(op)
-        elif op.kind == "reshape":
-            walk.record(op, "flatten-for-reshape")
-            _flatten(walk, op)
-        elif op.kind == "broadcast":
-            walk.record(op, "ones-and-zeros-for-broadcast")
-            _stretch(walk, op)
         else:
-            walk.record(op, "reciprocal-for-divide")
-            _multiply(walk, op)
-    return walk.finish()
+            row, form = _FORMS[op.kind]
+            walk.record(op, row)
+            form(walk, op)
+
+    return rewritten(module, lacks, rewrite)
 
 
 def _flatten(walk: Relayer, op: Op) -> None:
@@ -192,3 +191,11 @@ def _multiply(walk: Relayer, op: Op) -> None:
 def _reciprocal(values: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return 1.0 / values
+
+
+_FORMS: dict[str, tuple[str, Callable[[Relayer, Op], None]]] = {
+    "reshape": ("flatten-for-reshape", _flatten),
+    "broadcast": ("ones-and-zeros-for-broadcast", _stretch),
+    "div": ("reciprocal-for-divide", _multiply),
+}
+"""The row of the table of rewrites and the form of each op that these families lack."""

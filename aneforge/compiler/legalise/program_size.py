@@ -35,7 +35,7 @@ def check_program_size(module: Module, chip: Facts) -> int:
                     f"{most / _GB:.2f} GB is the most that was seen to load. "
                     "Compile parts of the model as separate programs"
                 )
-                refused.append(Refused(op, "program-size", reason, oversize=True, by_place=True))
+                refused.append(Refused(op, "program-size", reason, oversize=True))
     if refused:
         raise RefusedOps(refused)
     return 0

@@ -12,6 +12,7 @@ from aneforge.anec.interpret import laid_out
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.compiler.fuse.slots import PRIMARY
 from aneforge.compiler.passes import Rewriter
+from aneforge.compiler.refusal import Refused, RefusedOps
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, moved_weight
 
@@ -54,16 +55,25 @@ def with_extents(type_: TensorType, extents: Mapping[int, int]) -> TensorType:
 
 
 def rewritten(module: Module, wanted: Callable[[Op], bool], rewrite: Callable[[Relayer, Op], None]) -> int:
-    """Rewrite the ops that are wanted and keep the rest. A module without any of them is left unchanged."""
+    """Rewrite the ops that are wanted and keep the rest. A module without any of them is left unchanged. An op that
+    cannot be made legal stays as it is; all of these are refused together, once the rest is rewritten."""
     if not any(map(wanted, module.ops)):
         return 0
     walk = Relayer(module)
+    refused: list[Refused] = []
     for op in module.ops:
-        if wanted(op):
-            rewrite(walk, op)
-        else:
+        if not wanted(op):
             walk.keep(op)
-    return walk.finish()
+            continue
+        try:
+            rewrite(walk, op)
+        except Refused as refusal:
+            refused.append(refusal)
+            walk.keep(op)
+    changes = walk.finish()
+    if refused:
+        raise RefusedOps(refused)
+    return changes
 
 
 class Relayer(Rewriter):

@@ -6,7 +6,7 @@ from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.bounds import REORDERED, rounded_weights
 from aneforge.compiler.legal.rewrites.interpolation import exact_upsampling, kernel_size, passes_through
-from aneforge.compiler.legalise.relabel import Relayer
+from aneforge.compiler.legalise.relabel import Relayer, rewritten
 from aneforge.compiler.legalise.upsampling import deconvolved, mixed, rounded_axes
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
@@ -39,17 +39,16 @@ def resize_strategies(module: Module, chip: Facts) -> int:
 
     The three round differently, so a resize gives different numbers on different chips.
     """
-    walk = Relayer(module)
-    for op in module.ops:
-        if op.kind != "resize":
-            walk.keep(op)
-        elif chip["texture_engine"]:
+
+    def rewrite(walk: Relayer, op: Op) -> None:
+        if chip["texture_engine"]:
             op.labels["data_path"] = "texture"
             walk.changes += 1
             walk.keep(op)
         else:
             _decompose(walk, op, chip)
-    return walk.finish()
+
+    return rewritten(module, lambda op: op.kind == "resize", rewrite)
 
 
 def _decompose(walk: Relayer, op: Op, chip: Facts) -> None:

@@ -9,7 +9,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.legal.rules.native import is_in_h13_envelope
 from aneforge.compiler.legal.translate import query_of_op
-from aneforge.compiler.legalise.relabel import Relayer, Span, typed, with_extents
+from aneforge.compiler.legalise.relabel import Relayer, Span, rewritten, typed, with_extents
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
@@ -36,21 +36,25 @@ def gather_gate(module: Module, chip: Facts) -> int:
     gate calls the software data path.
     """
     texture = chip["texture_engine"]
-    walk = Relayer(module)
-    for op in module.ops:
-        if not texture and op.kind == "padding" and op.attrs["padding_modes"] in _MIRRORS:
-            walk.record(op, "mirror-views")
-            walk.replace(op, _mirrored(walk, op))
-        elif op.kind != "gather_nd" or (not texture and _in_envelope(op)):
-            walk.keep(op)
-        elif texture:
+
+    def gathers(op: Op) -> bool:
+        if op.kind == "padding":
+            return not texture and op.attrs["padding_modes"] in _MIRRORS
+        return op.kind == "gather_nd" and (texture or not _in_envelope(op))
+
+    def rewrite(walk: Relayer, op: Op) -> None:
+        if texture:
             op.labels["data_path"] = "texture"
             walk.changes += 1
             walk.keep(op)
+        elif op.kind == "padding":
+            walk.record(op, "mirror-views")
+            walk.replace(op, _mirrored(walk, op))
         else:
             walk.record(op, "gather-views")
             walk.replace(op, _by_views(walk, op))
-    return walk.finish()
+
+    return rewritten(module, gathers, rewrite)
 
 
 def _in_envelope(op: Op) -> bool:

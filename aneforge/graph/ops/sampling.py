@@ -71,7 +71,9 @@ class CROP_RESIZE:
 
     @staticmethod
     def reference(x, boxes, crop, output):
-        crops = [x[:, :, top : top + crop[0], left : left + crop[1]] for top, left in boxes.astype(int)]
+        # A box that leaves the map is moved back inside.
+        inside = np.clip(boxes, 0, (x.shape[2] - crop[0], x.shape[3] - crop[1])).astype(int)
+        crops = [x[:, :, top : top + crop[0], left : left + crop[1]] for top, left in inside]
         return np.concatenate([bilinear(part, output[0], output[1], False) for part in crops])
 
 

@@ -4,7 +4,7 @@ const { chips, ops, findings, programs, changes, risks } = data;
 for (const program of programs) for (const name of ["layers", "regions", "weights", "on_chip", "steps", "facts", "assumed"]) program[name] ??= [];
 for (const chip of chips) chip.layer_us ??= [];
 const byId = (id) => document.getElementById(id);
-const STATUS = { n: "native", d: "decomposed", r: "rejected", o: "too large", k: "risk", h: "on the host" };
+const STATUS = { n: "native", d: "decomposed", r: "rejected", o: "too large", k: "risk", p: "kept off by a runtime", h: "on the host" };
 const BOUND = { c: "compute", w: "weights", a: "activations", d: "dispatch" };
 const ENGINES = { NE: "multiply-accumulate", PE: "planar", TE: "texture", DMA: "copies", view: "nothing to do", host: "host" };
 const INFERRED = new Set(["predicted", "inferred", "unknown"]);

@@ -35,7 +35,7 @@ redraws.push(drawChanges);
 // Numbers that can be lost: a card for each reason.
 function riskCard(risk) {
   const nodes = risk.nodes || [];
-  const facts = [["reaches", `${risk.reaches === undefined ? "any number" : number(risk.reaches)}${risk.worst === undefined ? "" : ` in ${ops[risk.worst].name}`}`], ["limit", number(risk.limit)]];
+  const facts = [["reaches", `${risk.reaches === undefined ? "any number" : number(risk.reaches)}${risk.worst === undefined ? "" : ` in ${ops[risk.worst].name}`}`], ["limit", number(risk.limit)], ["rests on", risk.basis]];
   if (risk.suggestion) facts.push(["do", risk.suggestion]);
   if (risk.rewrite) facts.push(["rewrite", el("code", {}, risk.rewrite)]);
   facts.push(["chips", risk.chips.map(label).join(", ")]);

@@ -10,7 +10,7 @@ function sortChips(button) {
   const down = button.getAttribute("aria-sort") === "ascending";
   for (const other of table.querySelectorAll("[data-sort]")) other.removeAttribute("aria-sort");
   button.setAttribute("aria-sort", down ? "descending" : "ascending");
-  const key = { label: (c) => c.label, verdict: (c) => -c.engine_ops / Math.max(1, c.ops), engine: (c) => c.engine_ops, us: (c) => c.us ?? Infinity,
+  const key = { label: (c) => c.label, verdict: (c) => -c.engine_ops / Math.max(1, c.ops), engine: (c) => c.engine_ops, likely: (c) => c.likely, us: (c) => c.us ?? Infinity,
     span: (c) => c.us ?? Infinity, energy: (c) => c.energy_mj ?? Infinity, mostly: (c) => mostly(c), basis: (c) => (c.basis_measured ? 0 : 1) }[button.dataset.sort];
   const rows = [...table.tBodies[0].rows];
   rows.sort((one, two) => {
@@ -110,11 +110,15 @@ function reasonCard(places, at) {
       el("span", { class: "quiet" }, `and ${own.length - 1} more like it, ${onChips(own[0].chips)}`)),
     el("div", { class: "inside" }, el("p", { class: "quiet" }, "Rule ", el("code", {}, own[0].rule || "none"), `, met in ${own.length} ways.`), own.map((finding) => findingCard(finding, ""))));
 }
+function limitText(limit) {
+  return limit.one_of ? `one of ${limit.one_of.join(", ")}` : limit.structure || String(limit);
+}
 function findingCard(finding, rank) {
   const nodes = finding.nodes || [];
   const facts = [["rule", el("code", {}, finding.rule || "none")], ["answer", `${finding.verdict}, at ${finding.stage} by the ${finding.route} route`]];
-  if (finding.limit !== undefined) facts.push(["limit", `${finding.limit}${finding.extent !== undefined ? `, here ${finding.extent}` : ""}`]);
+  if (finding.limit !== undefined) facts.push(["limit", `${limitText(finding.limit)}${finding.extent !== undefined ? `, ${finding.basis ? "reaches" : "here"} ${finding.extent}` : ""}`]);
   else if (finding.extent !== undefined) facts.push(["here", String(finding.extent)]);
+  if (finding.basis) facts.push(["rests on", finding.basis]);
   if (finding.says) facts.push(["compiler says", el("code", {}, finding.says)]);
   if (finding.rewrite) facts.push(["rewritten by", el("code", {}, finding.rewrite)]);
   if (finding.bound) facts.push(["error of it", finding.bound]);

@@ -32,8 +32,10 @@ __all__ = [
     "STAGES",
     "UNREACHED",
     "Limit",
+    "OneOf",
     "Over",
     "Rule",
+    "Structure",
     "applicable",
     "is_elsewhere",
     "limits_for",
@@ -72,6 +74,32 @@ UNREACHED = {
 Extent = Any
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """A limit that lists the values that are taken: element types, modes, factors."""
+
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.values))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"one_of": list(self.values)}
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A limit that names what an op, or the ops around it, must be like."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def to_json(self) -> dict[str, Any]:
+        return {"structure": self.name}
+
+
 class Over(NamedTuple):
     """An extent and the limit it broke, where the limit is not the record's own value."""
 
@@ -79,6 +107,8 @@ class Over(NamedTuple):
     limit: Any
     what: str = ""
     """What is too large, in words, where the rule is about more than one thing."""
+    words: str = ""
+    """The limit as the sentence has it, where it is more than a value."""
 
 
 @dataclass(frozen=True)
@@ -248,13 +278,14 @@ def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
     name = record.get("limit")
     if "global" in record:
         known = global_limit(record["global"])
-        return Limit(record.get("v", known.value), known, record, chip)
+        return Limit(_stated(record) if "structure" in record else known.value, known, record, chip)
     if "fact" in record:  # a field of the chip's table
         known = chip.fact(record["fact"])
         return Limit(known.value, known, record, chip)
     if name is None:
         value = _stated(record)
-        return Limit(value, fact({**record, "v": value}, about=f"gate rule {record['rule']}"), record, chip)
+        shown = str(value) if isinstance(value, Structure) else value
+        return Limit(value, fact({**record, "v": shown}, about=f"gate rule {record['rule']}"), record, chip)
     if chip.get("tier") is None:  # records with a limit list their tiers, so a target without one never gets here
         raise DataError(f"gate_limits.json: rule {record['rule']} takes limit {name} but names no tiers")
     known = replace(chip.fact(f"cap:{name}"), note=record.get("note"))
@@ -264,10 +295,13 @@ def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
 
 
 def _stated(record: Mapping[str, Any]) -> Any:
-    """The limit that a record states itself, or that is one of our choices."""
+    """The limit that a record states itself, or that is one of our choices: a number, a list of values, or a name of
+    a structure."""
     if "constant" in record:
         return constant(record["constant"])
-    return record["v"] if "v" in record else record["pattern"]
+    if "v" in record:
+        return record["v"]
+    return Structure(next(record[key] for key in ("structure", "of", "pattern") if key in record))
 
 
 def applicable(

@@ -41,8 +41,7 @@ def square_tiling(query: Query, limit: Limit) -> Any:
     shape = query.shape()
     if limit.pattern not in query.patterns or not shape:
         return None
-    tiling = limit.value
-    return shape[-1] if shape[-1] % tiling["modulus"] > tiling["most"] else None
+    return shape[-1] if shape[-1] % limit.record["modulus"] > limit.value else None
 
 
 @rule("chain-pattern", ANY, every_record=True)

@@ -74,7 +74,7 @@ def vector_palette(query: Query, limit: Limit) -> Any:
 def element_type(query: Query, limit: Limit) -> Any:
     """{op}: {extent} numbers; {chip} reads {limit}."""
     types = (*query.dtypes, str(query.weights.get("encoding", "")))
-    taken = tuple(limit.record["types"])
+    taken = tuple(limit.value)
     return next((name for name in types if name.startswith(_OTHER_TYPES) and not name.startswith(taken)), None)
 
 

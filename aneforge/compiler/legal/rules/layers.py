@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
+from aneforge.compiler.legal.rules.base import ANY, Limit, OneOf, Over, rule
 from aneforge.compiler.legal.rules.validators import is_checked
 from aneforge.native.schema import layer_types
 
@@ -35,7 +35,7 @@ def layer_parameter(query: Query, limit: Limit) -> Any:
     for key, listed in _named().get(query.op, {}).items():
         value = query.attrs.get(key)
         if isinstance(value, str) and value not in listed and not is_checked(query.op, key, value):
-            return Over(f"{key} = {value}", listed)
+            return Over(f"{key} = {value}", OneOf(tuple(listed)))
     return None
 
 

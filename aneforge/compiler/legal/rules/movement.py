@@ -30,7 +30,8 @@ def runtime_begin(query: Query, limit: Limit) -> Any:
 @rule("argmax-scope", "reduce_argmax", "reduce_argmin", chains=False, elsewhere="model language")
 def argmax_scope(query: Query, limit: Limit) -> Any:
     """{op}: over the {extent} it is a region op whose conversion starts above {chip}."""
-    return limit.value if query.attrs.get("scope") == limit.value else None
+    scope = query.attrs.get("scope")
+    return scope if scope == limit.value.name else None
 
 
 @rule("arg-extent", "ArgMinMax", "GlobalArgMinMax", "argmax", oversize=True)

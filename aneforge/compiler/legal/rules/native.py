@@ -8,10 +8,10 @@ from math import prod
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import Limit, Over, rule, rule_records
+from aneforge.compiler.legal.rules.base import Limit, Over, Structure, rule, rule_records
 from aneforge.native.layer import dimensions
 from aneforge.targets.families import Family8
-from aneforge.targets.ops import backend_op, backend_ops
+from aneforge.targets.ops import BackendOp, backend_op, backend_ops, op_routes
 
 __all__ = ["is_in_h13_envelope"]
 
@@ -29,7 +29,8 @@ def sdpa_contraction(query: Query, limit: Limit) -> Any:
         return Over(list(queries), limit.value, f"keys of {list(keys)}")
     if mask is None or mask[-2:] == (queries[2], keys[2]):
         return None
-    return Over(list(queries), f"a mask of {[1, 1, queries[2], keys[2]]}", f"the mask of {list(mask)}")
+    fitting = (1, 1, queries[2], keys[2])
+    return Over(list(queries), fitting, f"the mask of {list(mask)}", f"a mask of {list(fitting)}")
 
 
 @rule("matmul-contraction", "MatrixMultiplication", "MatrixMult", validates=True, elsewhere="graph language")
@@ -95,7 +96,8 @@ def reshape_elements(query: Query, limit: Limit) -> Any:
         return None
     kept = dimensions(shape)._replace(depth=1)  # what is not stated stays; a depth has no published key
     result = [query.attrs.get(f"Reshaped{axis.capitalize()}", extent) for axis, extent in kept._asdict().items()]
-    return None if prod(result) == prod(shape) else Over(prod(result), f"{prod(shape)}, {limit.value}")
+    count = prod(shape)
+    return None if prod(result) == count else Over(prod(result), count, words=f"{count}, {limit.value}")
 
 
 @rule("axis-set", "Softmax", validates=True, elsewhere="graph language")
@@ -139,7 +141,7 @@ def same_across_axes(query: Query, limit: Limit) -> Any:
     for key in limit.value:
         values = query.attrs.get(key)
         if isinstance(values, (list, tuple)) and len(set(values)) > 1:
-            return Over(", ".join(map(str, values)), "one value", key)
+            return Over(", ".join(map(str, values)), Structure("one value"), key)
     return None
 
 
@@ -147,16 +149,17 @@ def same_across_axes(query: Query, limit: Limit) -> Any:
 def gather_envelope(query: Query, limit: Limit) -> Any:
     """{op}: without a texture engine the software gather of {chip} takes {limit} (IsValidForH13); this one has
     {extent} ("{string}")."""
-    stated = {key: query.attrs[key] for key in limit.value if key in query.attrs}  # in words of the model language
+    taken = limit.record["takes"]
+    stated = {key: query.attrs[key] for key in taken if key in query.attrs}  # in words of the model language
     axes = query.attrs.get("GatherNDAxes")
     if axes is not None:
         stated |= _gather_facts(axes, query.shape(), query.shape(1))
-    return {key: value for key, value in stated.items() if value != limit.value[key]} or None
+    return {key: value for key, value in stated.items() if value != taken[key]} or None
 
 
 def is_in_h13_envelope(query: Query) -> bool:
     """Whether the software gather of the M1 takes a gather layer."""
-    wanted = rule_records()["gather-envelope"][0]["v"]
+    wanted = rule_records()["gather-envelope"][0]["takes"]
     stated = _gather_facts(query.attrs.get("GatherNDAxes", ()), query.shape(), query.shape(1))
     return all(stated.get(key) == value for key, value in wanted.items())
 
@@ -177,9 +180,9 @@ def _gather_facts(axes: Sequence[str], data: Shape | None, index: Shape | None) 
 
 
 @cache
-def _neuron_floors() -> Mapping[str, int]:
-    """The family at which each function starts, by the letters of its name."""
-    return {_letters(op.name.removeprefix("anec.")): op.floor.value for op in backend_ops() if op.layer == "Neuron"}
+def _neurons() -> Mapping[str, BackendOp]:
+    """The backend op of each function, by the letters of its name."""
+    return {_letters(op.name.removeprefix("anec.")): op for op in backend_ops() if op.layer == "Neuron"}
 
 
 def _letters(name: str) -> str:
@@ -195,8 +198,19 @@ def _is_below(floor: int | None, limit: Limit) -> bool:
 def neuron_mode(query: Query, limit: Limit) -> Any:
     """{op}: the function {extent} starts at family {limit}; {chip} is older ("{string}")."""
     kind = str(query.attrs.get("Type", ""))
-    floor = _neuron_floors().get(_letters(kind))
-    return Over(kind, Family8(floor).name) if floor is not None and _is_below(floor, limit) else None
+    op = _neurons().get(_letters(kind))
+    if op is None or not _is_below(op.floor.value, limit):
+        return None
+    return Over(kind, int(op.floor.value), words=Family8(op.floor.value).name)
+
+
+@rule("neuron-bridge", "Neuron", validates=True, elsewhere="netplist")
+def neuron_bridge(query: Query, limit: Limit) -> Any:
+    """{op}: the function {extent} cannot be authored on any chip; only {limit} has it (chapter 26)."""
+    kind = str(query.attrs.get("Type", ""))
+    op = _neurons().get(_letters(kind))
+    is_authored = op is None or any(status.value != "reject" for status in op_routes(op.name).direct.values())
+    return None if is_authored else kind
 
 
 @rule("pool-mode", "Pooling", "Pool", reads=("family8",), validates=True, elsewhere="netplist")

@@ -17,7 +17,9 @@ def program_size(query: Query, limit: Limit) -> Any:
     kinds = limit.record.get("kinds")
     if not isinstance(size, (int, float)) or (kinds is not None and query.attrs.get("kind") not in kinds):
         return None
-    return Over(f"{size / _GB:.2f}", f"{limit.value / _GB:.2f}") if size > limit.value else None
+    if size <= limit.value:
+        return None
+    return Over(f"{size / _GB:.2f}", limit.value, words=f"{limit.value / _GB:.2f}")
 
 
 @rule("decode-layers", ANY, oversize=True)

@@ -16,7 +16,8 @@ class RaisedRule:
 
     id: str
     raised_by: str
-    """``check`` for a rule about an op's name or place, or the pass of phase 2."""
+    """``check`` for a rule about an op's name or place, or the pass of phase 2. Losses of numbers are listed with the
+    range analysis (``aneforge.numerics.losses``)."""
     about: str
     elsewhere: str = ""
     """The key of ``UNREACHED`` where no graph reaches it."""
@@ -28,12 +29,6 @@ RAISED = (
     RaisedRule("host-op", "check", "An op that only the host runs, or one on integers.", stage="frontend"),
     RaisedRule(
         "target-name", "check", "A target name that the compiler knows but no build constructs.", stage="frontend"
-    ),
-    RaisedRule(
-        "slice-saturation",
-        "check",
-        "A slice inside the width of data that may exceed 4094 (A13, A14).",
-        stage="measured run",
     ),
     RaisedRule("mil-floor", "check", "Below H13 no model-language program compiles.", stage="frontend"),
     RaisedRule("op-route", "check", "The route has no such op on this chip.", stage="frontend"),

@@ -1,7 +1,8 @@
 """Whether an op exists on a chip by a route at all, before any size is checked.
 
 In this order: a record of ``gate_limits.json``; what Core ML's segmenter was seen to leave to the CPU; the measured
-sweep of the whole vocabulary on an A16-tier chip; the op's routes in the target database.
+sweep of the whole vocabulary on an A16-tier chip; the op's row in the table of :mod:`aneforge.targets.ops`. That table
+has the records of the direct route in it, so that on this route every answer is also that of ``op_status``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN
 from aneforge.compiler.legal.rules.base import CHIP, matches, validator_records
 from aneforge.compiler.legal.words import needs_texture_engine, reject_message, spellings_of
 from aneforge.errors import UnknownNameError, nearest
+from aneforge.native.schema import layer_types
 from aneforge.targets import Fact, Family, op_names, op_routes, store
 from aneforge.targets.evidence import fact
 from aneforge.targets.ops import OpRoutes, mil_floor, mil_row
@@ -61,8 +63,9 @@ def op_answer(op: str, chip: Facts, route: str, runtime: str = "direct") -> OpAn
         near = nearest(op, known_names())
         hint = f"nearest known names: {', '.join(near)}" if near else "'aneforge ops' lists the known names"
         return OpAnswer("reject", "unknown-op", f"{op} is not a known operation", Fact(None), hint)
-    if chip.get("tier") == Family.OLDER.name and route == "conversion":
-        return _routes("relu", chip, route)  # the floor of the model language comes before every record
+    if chip.get("tier") == Family.OLDER.name and route == "conversion":  # comes before every record
+        floor = mil_floor()
+        return OpAnswer("reject", "mil-floor", f"{CHIP}: {floor.note}", floor, "target H13 or newer")
     answer = _record(op, chip, route, runtime) or _segmenter(op, chip, route) or _sweep(op, chip, route)
     return _routes(op, chip, route) if answer is None else answer
 
@@ -131,78 +134,76 @@ def _sweep(op: str, chip: Facts, route: str) -> OpAnswer | None:
 
 
 def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
-    """The target database, read as "does the vendor's compiler take it": our own rewrites are not counted."""
-    tier = chip.get("tier")
-    family = None if tier is None else Family[tier]
-    route_name = "direct" if route == "direct" else "conversion"
-    statuses, routes = _statuses(op, route_name)
-    if family is Family.OLDER and route_name == "conversion" and (statuses or route == route_name):
-        # Below A13 no model-language program compiles; Core ML reached those chips by an older path.
-        value, floor = "accept" if route == "coreml_placement" else "reject", mil_floor()
-        return OpAnswer(value, "mil-floor", f"{CHIP}: {floor.note}", floor, "target H13 or newer")
-    if not statuses:
-        other = "conversion" if route_name == "direct" else "direct authoring"
-        why = f"{op} is not available by {'direct authoring' if route_name == 'direct' else 'conversion'}"
-        evidence = next(iter(routes.main.values()), Fact(None)) if routes is not None else Fact(None)
-        return OpAnswer("reject", "op-route", why, evidence, f"use {other}")
-    if family is None:  # a reference profile: no tier, so nothing is known against the op
+    """The table of routes, read as "does the vendor's compiler take it"."""
+    tier, routes = chip.get("tier"), _routes_of(op)
+    statuses = None if routes is None else routes.direct if route == "direct" else routes.conversion
+    if routes is None or not statuses:
+        taken, other = ("direct authoring", "conversion") if route == "direct" else ("conversion", "direct authoring")
+        evidence = Fact(None) if routes is None else routes.main[Family.A13]
+        return OpAnswer("reject", "op-route", f"{op} is not available by {taken}", evidence, f"use {other}")
+    if tier is None:  # a reference profile: no tier, so nothing is known against the op
         return OpAnswer("accept", "op-route", "", Fact(None, note="reference profile without a tier"))
-    status = statuses[family]
-    if route_name == "direct" and family is not Family.OLDER and has_support_byte(op):
-        return OpAnswer("accept", "op-route", "", status)  # the byte decides, which the layer's validator reads
-    row = mil_row(op)
-    cell = row.get(family.name) if row is not None else None
-    value = {"native": "accept"}.get(status.value, status.value)
-    by_rule = "" if routes is None else routes.rule
-    if (cell == "none" and not op.startswith("const")) or cell == "gated" or by_rule == "no native form":
-        value = "reject"  # "decompose" there means a rewrite of ours, not the compiler's (chapter 26 on sin and cos)
-    elif cell == "bridge" and by_rule == "op matrix" and not op.startswith("const"):
-        value = "reject"
-    if value == "decompose" and route == "coreml_placement":
-        value = "accept"
-    stage = _refusing_stage(op, route_name)
-    state = "rewritten to other ops" if value == "decompose" else "not available"
-    part = ": the chip has no texture engine" if value == "reject" and needs_texture_engine(op) else ""
-    why = f"{op} is {state} on {CHIP} by the {route_name} route{part}"
-    if stage == "code generation" and value == "reject":
-        why = _why(op, route_name, stage)
-    return OpAnswer(value, "op-route", why, status, _hint({}, op), stage, reject_message(op) or "")
+    status = statuses[Family[tier]]
+    if tier == Family.OLDER.name and route == "coreml_placement":
+        return OpAnswer("accept", "mil-floor", "", status)  # Core ML reached those chips by an older path
+    value = _authored(op, status, tier) if route == "direct" else _converted(op, routes, status, tier)
+    if value == "accept" or (value == "decompose" and route == "coreml_placement"):
+        return OpAnswer("accept", "op-route", "", status)
+    string = reject_message(op) or ""
+    stage = "frontend"
+    if route == "direct":  # the words of an op's unit are those of its validator, which reads a byte (chapter 22)
+        stage = "validator" if string else "code generation" if _units().get(op) else stage
+    is_explained = route == "direct" and (tier == Family.OLDER.name or op not in _units())
+    why = _reason(op, value, status.note if is_explained else None, route, stage)
+    rule = "minimum-family" if route == "direct" and tier == Family.OLDER.name else "op-route"
+    hint = f"{_other_route(routes, tier, route)}{_hint({}, op)}"
+    return OpAnswer(value, rule, why, status, hint, stage, string)
 
 
-def _statuses(op: str, route: str) -> tuple[Mapping[Family, Fact[str]] | None, OpRoutes | None]:
-    """The status of an op by family, and where it is from. A layer has a floor of its own on either route."""
+def _routes_of(op: str) -> OpRoutes | None:
     try:
-        routes = op_routes(op)
-    except UnknownNameError:  # a layer tag or a sweep-only name
-        routes = None
-    layer = _layers().get(op)
-    if route == "conversion" and layer is not None and (routes is None or not routes.conversion):
-        return _layer_floor(layer), routes
-    return None if routes is None else routes.route(route), routes
+        return op_routes(op)
+    except UnknownNameError:  # a name that only the sweep or a record has
+        return None
+
+
+def _authored(op: str, status: Fact[str], tier: str) -> str:
+    """What authoring gives. From A13 on a support byte decides where there is one; the unit's validator reads it."""
+    by_byte = tier != Family.OLDER.name and has_support_byte(op)
+    return "accept" if by_byte or status.value == "native" else status.value
+
+
+def _converted(op: str, routes: OpRoutes, status: Fact[str], tier: str) -> str:
+    """What the vendor's conversion gives: our own rewrites are not counted (chapter 26 on sine and cosine)."""
+    cell, is_const = (mil_row(op) or {}).get(tier), op.startswith("const")
+    lacking = {"gated": True, "none": not is_const, "bridge": not is_const and routes.rule == "op matrix"}
+    if routes.rule == "no native form" or lacking.get(str(cell)):
+        return "reject"
+    return "accept" if status.value == "native" else status.value
+
+
+def _other_route(routes: OpRoutes, tier: str, route: str) -> str:
+    """The advice to take the other route, where that has the op."""
+    converted = routes.conversion.get(Family[tier])
+    if route == "direct":
+        return "" if converted is None or converted.value == "reject" else "use the conversion route, or "
+    return "use the direct route, or " if routes.direct[Family[tier]].value == "native" else ""
+
+
+def _reason(op: str, value: str, note: str | None, route: str, stage: str) -> str:
+    named = "direct" if route == "direct" else "conversion"
+    if value == "decompose":
+        return f"{op} is rewritten to other ops on {CHIP} by the {named} route"
+    if note:
+        return f"{op} cannot be authored on {CHIP}: {note}"
+    part = ": the chip has no texture engine" if needs_texture_engine(op) else ""
+    return f"{_why(op, named, stage)}{part}"
 
 
 @cache
-def _layers() -> Mapping[str, Mapping[str, Any]]:
-    """The record of each layer, by tag and by name."""
-    rows = store.load("layers")["layers"]
-    return {name: row for row in rows for name in (row["type_tag"], row["name"])}
-
-
-def _layer_floor(row: Mapping[str, Any]) -> Mapping[Family, Fact[str]] | None:
-    """The first family of a layer by conversion; where an older one has a software route, that rewrites it."""
-    first = row["first_family"]["conversion"]
-    start = Family.__members__.get(str(first)[:3])
-    if start is None:
-        return None
-    software = "A13 software" in first
-    evidence = store.load("layers")["evidence"]
-
-    def status(family: Family) -> Fact[str]:
-        below = "decompose" if software and family is Family.A13 else "reject"
-        value = "native" if family >= start else below
-        return fact({**row, "v": value, "note": first}, evidence, about=f"{row['name']} on {family.name}")
-
-    return {family: status(family) for family in Family}
+def _units() -> Mapping[str, bool]:
+    """Every unit by name and by tag, and whether it has an exported validator."""
+    return {name: layer.validator is not None for layer in layer_types() for name in (layer.tag, layer.name)}
 
 
 def has_support_byte(op: str) -> bool:
@@ -214,15 +215,6 @@ def has_support_byte(op: str) -> bool:
 def _gated_layers() -> frozenset[str]:
     records = [record for record in validator_records() if record["rule"] == "support-byte" and "when" not in record]
     return frozenset(name for record in records for name in record["ops"])
-
-
-def _refusing_stage(op: str, route: str) -> str:
-    """Where a chip refuses what the other chips of the route take: conversion by its floor; of authored layers, those
-    that a validator passes fail code generation (chapter 22)."""
-    if route == "conversion":
-        return "frontend"
-    row = _layers().get(op)
-    return "code generation" if row is not None and row["validator"] else "frontend"
 
 
 @lru_cache(maxsize=16384)
@@ -238,7 +230,7 @@ def attested(op: str, chip: Facts, route: str) -> tuple[str, Fact[Any]]:
         swept = _sweep(op, chip, route)
         if swept is not None and swept.value == "accept":
             return "measured run", swept.evidence
-    seen = (_statuses(name, route)[0] for name in (op, *spellings_of(op)) if name in known_names())
-    cells = [statuses[family] for statuses in seen if statuses and family in statuses]
+    seen = (_routes_of(name) for name in (op, *spellings_of(op)) if name in known_names())
+    cells = [status for routes in seen if routes and (status := getattr(routes, route).get(family))]
     ran = next((cell for cell in cells if cell.confidence == "measured" and cell.value == "native"), None)
     return ("validator", cells[0] if cells else Fact(None)) if ran is None else ("measured run", ran)

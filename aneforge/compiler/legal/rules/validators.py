@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule, validator_records
+from aneforge.compiler.legal.rules.base import ANY, Limit, OneOf, Over, rule, validator_records
 from aneforge.native.layer import dimensions
 from aneforge.targets.assumed import fact_label
 
@@ -102,8 +102,10 @@ def bottom_count(query: Query, limit: Limit) -> Any:
     count = len(query.shapes)
     if fewest <= count and (most is None or count <= most):
         return None
-    several = " or ".join(map(str, range(fewest, (most or fewest) + 1)))
-    return Over(count, f"{fewest} or more" if most is None else several)
+    if most is None:
+        return Over(count, fewest, words=f"{fewest} or more")
+    taken = tuple(range(fewest, most + 1))
+    return Over(count, OneOf(taken), words=" or ".join(map(str, taken)))
 
 
 @rule("support-byte", ANY, chains=False, every_record=True, validates=True)
@@ -121,7 +123,8 @@ def layer_envelope(query: Query, limit: Limit) -> Any:
     record = limit.record
     if not is_selected(record, query):
         return None
-    value, bound = value_of(record["what"], query), value_of(limit.value, query)
+    stated = record.get("of")
+    value, bound = value_of(record["what"], query), record["v"] if stated is None else value_of(stated, query)
     if value is None or bound is None:
         return None
     must = record["must"]
@@ -131,9 +134,9 @@ def layer_envelope(query: Query, limit: Limit) -> Any:
     if broken is None:
         return None
     about = record.get("about") or in_words(record["what"], query)
-    stated = in_words(limit.value, query) if isinstance(limit.value, str) else ""
-    told = ", ".join(map(str, bound)) if isinstance(bound, list) else str(bound)
-    return Over(broken, f"{must} {stated + ', which is ' if stated else ''}{told}", about)
+    limit_of = "" if stated is None else f"{in_words(stated, query)}, which is "
+    threshold = OneOf(tuple(bound)) if isinstance(bound, list) else bound
+    return Over(broken, threshold, about, f"{must} {limit_of}{threshold}")
 
 
 def _is_divisible(value: int, divisor: int) -> bool:
@@ -185,4 +188,4 @@ def bottom_types(query: Query, limit: Limit) -> Any:
     numbers = [number for number in range(len(dtypes)) if number == which or not isinstance(which, int)]
     taken = dtypes[:1] if which == "same" and dtypes else tuple(limit.value)
     wrong = next((number for number in numbers if dtypes[number] not in taken), None)
-    return None if wrong is None else Over(dtypes[wrong], ", ".join(taken), f"bottom {wrong}")
+    return None if wrong is None else Over(dtypes[wrong], OneOf(tuple(taken)), f"bottom {wrong}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import Limit, Over, rule
+from aneforge.compiler.legal.rules.base import Limit, rule
 
 _SUMS = ("matmul", "linear", "conv", "conv_transpose", "bmm", "einsum", "conv2d", "dynamic_conv")
 _SLICES = ("slice_by_size", "slice_by_index", "crop")
@@ -25,17 +25,16 @@ def _largest(values: Mapping[str, Any]) -> float | None:
     return None
 
 
-@rule("value-cliff", "softplus", "round", "exp", "exp2", "square", effect="wrong_result", chains=False)
+_CLIFFS = ("softplus", "round", "exp", "exp2", "square")
+
+
+@rule("value-cliff", *_CLIFFS, effect="wrong_result", chains=False, elsewhere="values")
 def value_cliff(query: Query, limit: Limit) -> Any:
     """{op}: inputs reach {extent}, and from {limit} on the result is wrong (N29, N30, N43)."""
-    values = query.values
-    if not values:
-        return None
-    edge = limit.value.get("below")
-    value = _number(values.get("x"))
-    if edge is None or value is None:
-        value, edge = _largest(values), limit.value.get("below", limit.value.get("magnitude"))
-    return Over(value, edge) if value is not None and value >= edge else None
+    value = _number(query.values.get("x")) if query.values and limit.record.get("signed") else None
+    if value is None and query.values:
+        value = _largest(query.values)
+    return value if value is not None and value >= limit.value else None
 
 
 @rule("slice-x16", *_SLICES, effect="wrong_result", chains=False, elsewhere="values")
@@ -56,7 +55,7 @@ def _width_offset(query: Query) -> bool:
     return bool(left[0] if isinstance(left, (list, tuple)) and left else left)
 
 
-@rule("int8-x16", "matmul", "linear", "bmm", effect="wrong_result", chains=False)
+@rule("int8-x16", "matmul", "linear", "bmm", effect="wrong_result", chains=False, elsewhere="values")
 def int8_x16(query: Query, limit: Limit) -> Any:
     """{op}: with int8 weights the activations share the gain-16 encoding; values up to {extent} occur and everything
     above {limit} becomes infinite (N17)."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.legal.findings import PlacementFinding
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import CHIP
+from aneforge.compiler.legal.rules.base import CHIP, Structure
 
 __all__ = ["FOLD_READS", "fold_finding"]
 
-F = TypeVar("F")
 _STREAMS = {"int8": "int8", "int8_affine": "int8", "blockwise": "blockwise"}
 FOLD_READS = tuple(f"stream:{encoding}" for encoding in sorted(set(_STREAMS.values())))
 
 
-def fold_finding(query: Query, chip: Facts, route: str, make: Callable[..., F]) -> F | None:
+def fold_finding(query: Query, chip: Facts, route: str) -> PlacementFinding | None:
     """A finding where the question is about the encoding (no shapes given) and the chip folds it to fp16.
 
     With shapes the op itself is native whatever the weight's form: expansion happens when the program is built and
@@ -32,6 +31,7 @@ def fold_finding(query: Query, chip: Facts, route: str, make: Callable[..., F]) 
         return None
     message = f"{query.op}: {encoding} weights are expanded to fp16 when a program for {CHIP} is built"
     hint = "use an encoding that streams there (aneforge.targets.native_streams)"
-    return make(
-        "weight-fold", "decompose", message, "stream", "fold", known, False, hint, stage="code generation", route=route
-    )
+    return PlacementFinding(
+        "weight-fold", message, known, hint, stage="code generation", route=route,
+        effect="decompose", limit=Structure("a form that streams"), extent="fold",
+    )  # fmt: skip

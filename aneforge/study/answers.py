@@ -1,0 +1,217 @@
+"""What is worked out about graphs, each thing once.
+
+A shelf keeps everything that is known of one graph: results by question, and by target where a question has one
+answer for each. ``Answers`` finds the shelf of a graph. A graph that says the same as a known one, such as a region of
+a model that was changed elsewhere, gets the known one's shelf.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from threading import RLock
+from typing import Any, TypeVar
+
+from aneforge.compiler.compile import finished, programs_for
+from aneforge.compiler.condense import Condensed, condensed
+from aneforge.compiler.program import Program
+from aneforge.compiler.refusal import CompileError, Refusal
+from aneforge.graph.graph import Graph
+from aneforge.study.operations import Operations
+from aneforge.study.outcome import Outcome
+from aneforge.study.outcome import outcomes as outcomes_of
+from aneforge.targets.chip import Target
+
+__all__ = ["Answers", "Shelf", "answers_about"]
+
+T = TypeVar("T")
+_MOST_NODES = 1 << 20
+"""Nodes of all graphs whose answers are kept: about a gigabyte of programs. The oldest are forgotten."""
+
+
+class Shelf:
+    """Everything that is known of one graph."""
+
+    def __init__(self, graph: Graph, answers: Answers) -> None:
+        self.graph = graph
+        self._answers = answers
+        self._lock = RLock()
+        self._kept: dict[Hashable, Any] = {}
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """A distinct name for every node, by its id."""
+        return self.graph.names()
+
+    @cached_property
+    def operations(self) -> Operations:
+        return Operations(self.graph, self.names)
+
+    def once(self, question: Hashable, work_out: Callable[[], T]) -> T:
+        """The answer to a question; worked out where it is asked for the first time."""
+        with self._lock:
+            if question not in self._kept:
+                self._kept[question] = work_out()
+            return self._kept[question]
+
+    def once_each(
+        self,
+        question: Hashable,
+        targets: Sequence[Target],
+        work_out: Callable[[list[Target]], Mapping[str, T]],
+    ) -> dict[str, T]:
+        """The answer for each target by name; those that are not known yet are worked out together."""
+        with self._lock:
+            known: dict[str, T] = self.once(question, dict)
+            unknown = {target.name: target for target in targets if target.name not in known}
+            if unknown:
+                known |= work_out(list(unknown.values()))
+            return {target.name: known[target.name] for target in targets}
+
+    @cached_property
+    def condensed(self) -> Condensed | None:
+        """The short form of a graph that repeats itself; None where it has none."""
+        return condensed(self.graph)
+
+    @property
+    def short(self) -> Shelf | None:
+        """What is known of the short form."""
+        return None if self.condensed is None else self._answers.about(self.condensed.graph)
+
+    def refusals(self, targets: Sequence[Target], route: str | None) -> dict[str, Mapping[str, Refusal]]:
+        """What each target refuses, by node: of a graph that repeats itself, what it refuses of the short form."""
+        short = self.short
+        if short is None:
+            return {name: outcome.refusals for name, outcome in self.outcomes(targets, route).items()}
+        return {
+            name: self._of_all(short, outcome.refusals) for name, outcome in short.outcomes(targets, route).items()
+        }
+
+    def _of_all(self, short: Shelf, refusals: Mapping[str, Refusal]) -> Mapping[str, Refusal]:
+        """Refusals of the short form as those of every node that one of its nodes stands for."""
+        if not refusals:
+            return refusals
+        assert self.condensed is not None
+        refused = [refusals.get(short.names[node.uid]) for node in short.graph.nodes]
+        of_all: dict[str, Refusal] = {}
+        for node, place in zip(self.graph.nodes, self.condensed.stands_for.tolist(), strict=True):
+            refusal = refused[place]
+            if refusal is not None:
+                of_all[self.names[node.uid]] = refusal.of(self.names[node.uid])
+        return of_all
+
+    def outcomes(self, targets: Sequence[Target], route: str | None) -> dict[str, Outcome]:
+        """What the compiler's first phases refuse and rewrite on each target."""
+        return self.once_each(("outcome", route), targets, lambda new: outcomes_of(self.graph, new, route))
+
+    def programs(self, targets: Sequence[Target], route: str | None) -> dict[str, Program | CompileError]:
+        """The program of each target, or its refusal."""
+        return self.once_each(("program", route), targets, lambda new: self._compiled(new, route))
+
+    def _compiled(self, targets: Sequence[Target], route: str | None) -> dict[str, Program | CompileError]:
+        """Compile where the outcome ended; what is refused meets the passes that refuse it once more."""
+        compiled: dict[str, Program | CompileError] = {}
+        refusing = []
+        outcomes = self.outcomes(targets, route)
+        for target in targets:
+            outcome = outcomes[target.name]
+            if outcome.refusals or outcome.surveyed is None:
+                refusing.append(target)
+            elif target.name not in compiled:
+                compiled |= finished(outcome.surveyed)
+        return compiled | (programs_for(self.graph, refusing, route=route) if refusing else {})
+
+    def program(self, target: Target, route: str | None, beside: Sequence[Target] = ()) -> Program:
+        """The program of one target; ``beside`` it others are compiled that will be asked about."""
+        compiled = self.programs([target, *beside], route)[target.name]
+        if isinstance(compiled, CompileError):
+            raise compiled
+        return compiled
+
+    def compiled_already(self, program: Program) -> None:
+        """Note the program of a target that was compiled elsewhere."""
+        self.once(("program", program.route), dict)[program.target.name] = program
+
+
+class Answers:
+    """The shelves of some graphs."""
+
+    def __init__(self, most_nodes: int = _MOST_NODES) -> None:
+        self._most = most_nodes
+        self._nodes = 0
+        self._lock = RLock()
+        self._shelves: OrderedDict[int, Shelf] = OrderedDict()
+        """By the identity of a graph, which its shelf keeps alive."""
+        self._alike: dict[tuple[int, bytes], Shelf] = {}
+        """By the number of nodes and the content; only of sizes that occurred twice."""
+        self._of_size: dict[int, list[Shelf]] = {}
+
+    def about(self, graph: Graph) -> Shelf:
+        """The shelf of a graph, or of one that says the same."""
+        with self._lock:
+            shelf = self._shelves.get(id(graph))
+            if shelf is None:
+                shelf = self._equal_one(graph) or self._new_one(graph)
+            else:
+                self._shelves.move_to_end(id(graph))
+            return shelf
+
+    def _equal_one(self, graph: Graph) -> Shelf | None:
+        size = len(graph.nodes)
+        if size not in self._of_size:
+            return None
+        for shelf in self._of_size[size]:
+            self._alike.setdefault((size, _content(shelf)), shelf)
+        return self._alike.get((size, content_of(graph)))
+
+    def _new_one(self, graph: Graph) -> Shelf:
+        shelf = self._shelves[id(graph)] = Shelf(graph, self)
+        self._of_size.setdefault(len(graph.nodes), []).append(shelf)
+        self._nodes += len(graph.nodes)
+        while self._nodes > self._most and len(self._shelves) > 1:
+            self._forget(next(iter(self._shelves)))
+        return shelf
+
+    def _forget(self, identity: int) -> None:
+        shelf = self._shelves.pop(identity)
+        size = len(shelf.graph.nodes)
+        self._nodes -= size
+        self._of_size[size].remove(shelf)
+        if not self._of_size[size]:
+            del self._of_size[size]
+        self._alike = {key: kept for key, kept in self._alike.items() if kept is not shelf}
+
+
+def _content(shelf: Shelf) -> bytes:
+    return shelf.once("content", lambda: content_of(shelf.graph))
+
+
+def content_of(graph: Graph) -> bytes:
+    """A digest of all that answers depend on: every node with its operands, name, line and weight, the outputs, the
+    states and the route. Signatures are interned and weights shared, so their identities stand for their content; the
+    digest holds as long as the graph lives."""
+    position = {node.uid: number for number, node in enumerate(graph.nodes)}
+    nodes = [
+        (
+            id(node.signature),
+            *(position[operand.uid] for operand in node.inputs),
+            node.name,
+            node.where,
+            None if node.weight is None else id(node.weight),
+        )
+        for node in graph.nodes
+    ]
+    whole = (nodes, [position[output.uid] for output in graph.outputs], graph.states, graph.route)
+    return blake2b(repr(whole).encode(), digest_size=16).digest()
+
+
+_begin = RLock()
+
+
+def answers_about(graph: Graph) -> Answers:
+    """The answers that were begun for a graph. They go with the graph, so that two questions of one user about one
+    model share them."""
+    with _begin:
+        return graph.kept.setdefault("answers", Answers())

@@ -1,0 +1,246 @@
+"""``af.check``: what each chip will do with a model, and why; the report that ``aneforge check`` prints."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from aneforge.arguments import Chips, Source
+from aneforge.compiler.legal.findings import BASES
+from aneforge.errors import ArgumentError
+from aneforge.output import text
+from aneforge.output.by_chip import ByChip
+from aneforge.output.grouped import some, wrapped
+from aneforge.study.partition import Partition
+from aneforge.study.preflight import STATUSES, OpReport, Preflight
+from aneforge.study.study import Study
+from aneforge.targets.families import Family
+from aneforge.targets.names import chip_label, chip_labels, with_label
+
+__all__ = ["GRADES", "Check", "check"]
+
+GRADES = ("reject", "oversize", "risk", "placement", "decompose")
+"""The outcomes worth a reason, gravest first."""
+
+_MOST_REASONS = 12
+_WIDE, _NARROW = 46, 14  # letters of the list of chips in the table: a partial verdict needs room
+Paint = Callable[[str], str]
+
+
+def check(
+    model: Source,
+    target: Chips = None,
+    route: str | None = None,
+    fail_on: str = "reject,oversize",
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> Check:
+    """Check what each chip will do with a model: native, decomposed, rejected, too large, numerically risky, kept off
+    the engine by a runtime, and why.
+
+    ``target`` is m1..m6 where it is left out. ``route`` is how the program reaches a chip: ``conversion``, or
+    ``direct`` (authored layers; the only one below A13); left out, it is the one that ``af.compile`` takes.
+    ``fail_on`` names the outcomes that make ``.ok`` false: some of reject, oversize, risk, placement and decompose,
+    separated by commas, or none. A chip that runs the model in part refuses some of it, so it fails by default;
+    ``.verdicts`` says how much runs. ``print`` shows the whole report; ``check(...)["m1"]`` is the report of one chip
+    (:class:`Preflight`).
+    """
+    return Check(Study(model, target, route=route, dims=dims, function=function), fail_on)
+
+
+class Check(ByChip[Preflight]):
+    """The report of each chip on one model. ``ok`` is False where a chip does worse than allowed."""
+
+    def __init__(self, study: Study, fail_on: str = "reject,oversize") -> None:
+        self.fail_on = _grades(fail_on)
+        super().__init__(study.preflights())
+        self._study = study
+        self.graph, self.model = study.graph, study.name
+
+    @property
+    def failed(self) -> list[str]:
+        """The chips on which an outcome of ``fail_on`` occurs."""
+        return [name for name, result in self.items() if any(result.counts[grade] for grade in self.fail_on)]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no chip has an outcome that ``fail_on`` names."""
+        return not self.failed
+
+    @property
+    def partitions(self) -> dict[str, Partition]:
+        """How each chip would run the model, in regions of the engine and the host."""
+        return self._study.partitions()
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """For each chip ``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs."""
+        return {name: split.verdict for name, split in self.partitions.items()}
+
+    @property
+    def likely(self) -> dict[str, str]:
+        """What the runtime would likely give to the engine of each chip: ``all``, ``none`` or ``416 of 417``."""
+        return {name: split.likely for name, split in self.partitions.items()}
+
+    @property
+    def route(self) -> str | None:
+        """How the programs reach the chips; None where they differ."""
+        routes = {result.route for result in self.values()}
+        return routes.pop() if len(routes) == 1 else None
+
+    @property
+    def doubts(self) -> list[str]:
+        """What makes numbers doubtful although everything runs: tables that are fits, sums of many squares."""
+        from aneforge.study.doubts import doubts_of_graph  # here, because the simulator is heavy
+
+        return doubts_of_graph(self.graph, {chip_label(name): result.target for name, result in self.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route, "doubts": self.doubts}
+        runtime = {"runtime": self._study.runtime.name, "likely": self.likely}
+        return {**head, "verdicts": self.verdicts, **runtime, **super().to_json()}
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, paint: Paint = str, everything: bool = False) -> str:
+        """The report as text; ``paint`` colours the word for an outcome, ``everything`` lists each node."""
+        counts = f"{len(self._study.operations.counted):,} operations, {len(self.graph.weights):,} stored weights"
+        parts = [f"{counts}{self._by_route()}\n\n{self._table()}", *self._reasons(paint, everything)]
+        if any(verdict.startswith("in part") for verdict in self.verdicts.values()):
+            parts.append("in part: aneforge partition shows which ops run where, aneforge estimate how long it takes")
+        if doubts := self.doubts:
+            parts.append("\n".join(wrapped(f"doubtful: {doubt}") for doubt in doubts))
+        if failed := self.failed:
+            parts.append(wrapped(f"fails on {', '.join(self.fail_on)}: {chip_labels(failed)}"))
+        return "\n\n".join(parts)
+
+    def _by_route(self) -> str:
+        """The route, where not every chip takes it."""
+        routes = {result.route for result in self.values()}
+        below = any(result.family is Family.OLDER for result in self.values())
+        return f"; by the {routes.pop()} route" if len(routes) == 1 and (below or routes == {"direct"}) else ""
+
+    def _table(self) -> str:
+        rows: list[tuple[Any, ...]] = []
+        groups = self._groups()
+        # A runtime keeps few models off an engine that could run them, and a line has room for so much.
+        kept_off = any(result.counts["placement"] for *_, result in groups)
+        shown = [status for status in STATUSES if status != "placement" or kept_off]
+        wide = _WIDE if all(verdict in ("yes", "no") for _, verdict, _, _ in groups) else _NARROW
+        for labels, verdict, likely, result in groups:
+            counts = result.counts
+            cells = [counts[status] or "-" for status in shown]
+            first, *rest = textwrap.wrap(", ".join(labels), wide)
+            rows.append((first, verdict.removesuffix(" ops on the engine"), likely, *cells))
+            rows += [(f"  {line}", *[""] * (len(cells) + 2)) for line in rest]
+        heads = ("engine takes it", f"{self._study.runtime.label} likely")
+        return text.columns(("chips", *heads, *shown), rows)
+
+    def _groups(self) -> list[tuple[list[str], str, str, Preflight]]:
+        """Chips with the same outcome share a line."""
+        groups: dict[tuple[Any, ...], tuple[list[str], str, str, Preflight]] = {}
+        verdicts, likely = self.verdicts, self.likely
+        for name, result in self.items():
+            reports = ((grade, report) for grade in GRADES for report in result.of(grade))
+            told = [(grade, entry.name, entry.rule, _unnamed(entry)) for grade, entry in reports]
+            key = repr(told), repr(result.counts), verdicts[name], likely[name]
+            groups.setdefault(key, ([], verdicts[name], likely[name], result))[0].append(chip_label(name))
+        return list(groups.values())
+
+    def _reasons(self, paint: Paint, everything: bool) -> Iterator[str]:
+        """Each reason once, with the nodes and chips it concerns: by rule and kind of op, or every message."""
+        for grade in GRADES:
+            reasons: dict[tuple[Any, ...], _Reason] = {}
+            for name, result in self.items():
+                for report in result.of(grade):
+                    alike = _unnamed(report) if everything else _likeness(report)
+                    key = (report.rule, report.limit, report.basis, alike)
+                    reasons.setdefault(key, _Reason()).add(name, report)
+            most = len(reasons) if everything else _MOST_REASONS
+            for reason in list(reasons.values())[:most]:
+                told = "\n".join(reason.lines(grade, everything))
+                yield paint(grade) + told.removeprefix(grade)
+            if len(reasons) > most:
+                yield f"{grade}: {len(reasons) - most} more reasons (--all lists them)"
+
+
+class _Reason:
+    """Nodes that are refused, rewritten or risky alike, and the chips on which they are."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, OpReport] = {}
+        self.chips: dict[str, None] = {}
+
+    def add(self, chip: str, report: OpReport) -> None:
+        self.nodes.setdefault(report.name, report)
+        self.chips.setdefault(chip)
+
+    def lines(self, grade: str, everything: bool) -> Iterator[str]:
+        first = next(iter(self.nodes.values()))
+        names = list(self.nodes)
+        kind = some(list(dict.fromkeys(map(_kind, self.nodes.values()))))
+        if len(names) == 1:
+            yield wrapped(f"{grade}: {first.name} ({kind} {list(first.shape)}, {first.where})")
+        else:
+            listed = ", ".join(names) if everything else some(names)
+            yield wrapped(f"{grade}: {len(names):,} ops of {kind} ({first.rule or 'no rule'}): {listed}")
+        label = chip_label(next(iter(self.chips)))
+        message = with_label(first.message or "rewritten", first.target, label)
+        example = f"{first.name} {list(first.shape)}, {first.where}: " if len(names) > 1 else ""
+        yield wrapped(f"{example}{message} {first.evidence.label()}", "  ")
+        if first.verdict_words:
+            yield wrapped(f"verdict: {first.verdict_words}", "  ")
+        if isinstance(first.limit, (int, float, tuple)) and first.extent is not None:
+            word = "reaches" if first.basis else "here"
+            yield wrapped(f"limit {_figure(first.limit)}, {word} {self._extents()}", "  ")
+        if first.basis:
+            yield wrapped(f"rests on: {BASES[first.basis]}", "  ")
+        if first.bound is not None:
+            yield wrapped(f"error: {first.bound}", "  ")
+        if first.hint:
+            yield wrapped(f"do: {first.hint}", "  ")
+        other = f"; {first.other_route}" if first.other_route else ""
+        stage = "" if grade == "decompose" else f", at {first.stage} by the {first.route} route"
+        yield wrapped(f"on: {chip_labels(self.chips)}{stage}{other}", "  ")
+
+    def _extents(self) -> str:
+        """What met the limit: the number, or between which numbers they lie."""
+        extents = [report.extent for report in self.nodes.values()]
+        distinct = list(dict.fromkeys(map(str, extents)))
+        numbers = [extent for extent in extents if isinstance(extent, (int, float))]
+        if len(distinct) > 1 and len(numbers) == len(extents):
+            return f"{_figure(min(numbers))} to {_figure(max(numbers))}"
+        return _figure(extents[0]) if len(distinct) == 1 else some(distinct)
+
+
+def _figure(number: Any) -> str:
+    """A number as people write it: a magnitude of data to four digits."""
+    return f"{number:.4g}" if isinstance(number, float) and number != int(number) else str(number)
+
+
+def _kind(report: OpReport) -> str:
+    """The op, or what a host op is called in the file's own language."""
+    return str(report.node.attrs["kind"]) if report.op == "host" else report.op
+
+
+def _likeness(report: OpReport) -> str:
+    """What ops share that are refused alike: their kind; of ops of the host, why they are there."""
+    return str(report.node.attrs["reason"]) if report.op == "host" else report.op
+
+
+def _unnamed(report: OpReport) -> str:
+    """The message without the chip's name, which may differ between chips that say the same."""
+    return with_label(report.message, report.target, "?")
+
+
+def _grades(fail_on: str) -> tuple[str, ...]:
+    grades = tuple(part.strip() for part in fail_on.split(",") if part.strip())
+    unknown = [grade for grade in grades if grade not in (*GRADES, "none")]
+    if unknown or not grades:
+        raise ArgumentError(
+            "fail_on", f"{fail_on!r} is not a list of outcomes. Choose from: {', '.join(GRADES)}, none."
+        )
+    return tuple(grade for grade in grades if grade != "none")

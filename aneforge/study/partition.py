@@ -1,0 +1,307 @@
+"""One graph on one chip, split into regions of the engine and regions of the host, which can be run and timed.
+
+A model that the chip takes as it is has one region, whose graph is the model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aneforge.compiler.program import Program
+from aneforge.cost.calls import DEFAULT_SCOPE
+from aneforge.cost.estimate import Estimate, estimate_program
+from aneforge.cost.parts import Crossings, EnginePart, HostPart, estimate_parts
+from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.graph.views import moves_only
+from aneforge.model import Model
+from aneforge.output.by_chip import ByChip
+from aneforge.output.text import plural
+from aneforge.study.cut import Cut
+from aneforge.study.placement import fixed_costs, likely
+from aneforge.study.reasons import Refusals, sentence
+from aneforge.study.runtimes import Runtime
+from aneforge.study.split import ENGINE, HOST, Crossing, Region
+from aneforge.targets.chip import Target
+from aneforge.targets.names import chip_label, chip_labels, with_label
+
+if TYPE_CHECKING:
+    from aneforge.study.runner import Runner
+
+__all__ = ["WAYS", "Partition", "Partitions"]
+
+_CHIP = "⟪chips⟫"  # stands for the chip in a text that several may share
+WAYS = {
+    "rules": "every op that the rules allow is on the engine",
+    "runtime": "every op that the rules allow and the runtime does not keep off is on the engine",
+    "placement": "what Core ML's own placement would likely choose among those",
+}
+
+
+class Partition:
+    """One graph on one chip: ``regions`` in the order they run, ``reasons`` why a node is not on the engine.
+
+    ``eligible`` counts the ops that the rules allow there, ``placed`` those that the runtime would likely put there.
+    """
+
+    def __init__(
+        self, cut: Cut, target: Target, by: str, refusals: Refusals, runtime: Runtime, kept_off: Callable[[], Refusals]
+    ) -> None:
+        self.cut, self.target, self.by, self.refusals, self.runtime = cut, target, by, refusals, runtime
+        self.graph, self.names = cut.graph, cut.names
+        self.device_of = cut.device_of
+        self._kept_off = kept_off
+        self._estimates: dict[str, Estimate] = {}
+        cut.targets[target.name] = target
+
+    def of_product(self, target: Target) -> Partition:
+        """The same partition for another product that carries the target."""
+        if target.product == self.target.product:
+            return self
+        return Partition(self.cut, target, self.by, self.refusals, self.runtime, self._kept_off)
+
+    @property
+    def regions(self) -> list[Region]:
+        return self.cut.regions
+
+    @property
+    def crossings(self) -> list[Crossing]:
+        return self.cut.crossings
+
+    # What runs where.
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything runs on the engine in one go."""
+        return self.cut.whole
+
+    @property
+    def ops(self) -> int:
+        """The ops of the model. Reshapes, slices and casts of integer inputs compute nothing and are not counted."""
+        return len(self.cut.operations.counted)
+
+    @cached_property
+    def on_engine(self) -> int:
+        """How many operations run on the engine."""
+        return sum(self.device_of[node.uid] == ENGINE for node in self.cut.operations.counted)
+
+    @cached_property
+    def useful(self) -> bool:
+        """Whether the engine computes anything, and does not only move numbers."""
+        return any(self.device_of[node.uid] == ENGINE and not moves_only(node) for node in self.cut.operations.counted)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the engine has a part in it: the whole model, or some of its ops."""
+        return self.cut.untouched or self.useful
+
+    def require_engine(self) -> None:
+        """Refuse a model of which the engine computes nothing, where the question is about the engine."""
+        if not self.runs:
+            raise self.nothing_runs()
+
+    def nothing_runs(self) -> ArgumentError:
+        """The refusal of a model of which the engine computes nothing, with the first reason."""
+        chip = chip_label(self.target.name)
+        first = next(((self.names[uid], why) for uid, why in self.reasons.items()), ("model", "it has no ops"))
+        why = with_label(f"{first[0]}: {first[1]}", self.target, chip)
+        return ArgumentError("model", f"nothing of it runs on the engine of {chip}. {why}")
+
+    @property
+    def verdict(self) -> str:
+        """``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs there."""
+        if self.cut.untouched:
+            return "yes"
+        return f"in part: {self.on_engine:,} of {self.ops:,} ops on the engine" if self.useful else "no"
+
+    @property
+    def says(self) -> str:
+        """The two columns of every report in a sentence: what the engine can take, and what it is likely given."""
+        return f"the engine can take it: {self.verdict}; {self.runtime.label} likely gives it: {self.likely}"
+
+    @property
+    def in_part(self) -> str:
+        """The verdict where the model is not on the engine whole; empty where it is."""
+        return "" if self.cut.untouched else self.verdict
+
+    @property
+    def likely(self) -> str:
+        """What the runtime would likely give to the engine, in words: ``all``, ``none`` or ``416 of 417``."""
+        if self.placed in (0, self.ops):
+            return "all" if self.placed else "none"
+        return f"{self.placed:,} of {self.ops:,}"
+
+    @cached_property
+    def reasons(self) -> dict[int, str]:
+        """Why nodes are not on the engine, in words with the evidence."""
+        hidden = self.cut.operations.views
+        return {uid: sentence(refusal) for uid, refusal in self.refusals.items() if uid not in hidden}
+
+    @cached_property
+    def eligible(self) -> int:
+        """How many operations no rule keeps off the engine."""
+        return sum(node.uid not in self.refusals for node in self.cut.operations.counted)
+
+    @cached_property
+    def kept_off(self) -> Refusals:
+        """What the runtime keeps off the engine although the chip could run it, by node."""
+        return self._kept_off()
+
+    @cached_property
+    def likely_devices(self) -> Mapping[int, str]:
+        """The device of each node by the cheapest way through the graph, among what rules and runtime allow."""
+        operations = self.cut.operations
+        away = self.refusals.keys() | self.kept_off.keys() | operations.views
+        if self.kept_off and self.runtime.whole:
+            away |= {node.uid for node in operations.placed}
+        return likely(self.graph, {node.uid: node.uid not in away for node in operations.placed})
+
+    @cached_property
+    def placed(self) -> int:
+        """How many operations the runtime would likely give to the engine."""
+        return sum(self.likely_devices[node.uid] == ENGINE for node in self.cut.operations.counted)
+
+    def summary(self) -> str:
+        """How many regions there are on each device."""
+        host = sum(region.device == HOST for region in self.regions)
+        engine = len(self.regions) - host
+        return f"{plural(engine, 'region')} on the engine, {host} on the host"
+
+    def node_of(self, uid: int) -> Tensor:
+        """The node of an id."""
+        return self._nodes[uid]
+
+    @cached_property
+    def _nodes(self) -> dict[int, Tensor]:
+        return {node.uid: node for node in self.graph.nodes}
+
+    # Programs.
+
+    def graph_of(self, number: int) -> Graph:
+        """One region as a graph of its own, to compile or to export; what crosses into it are its inputs."""
+        if number == 0 and self.cut.untouched:
+            return self.graph  # also of a model without operations, which has a program and no region
+        if not 0 <= number < len(self.regions):
+            raise AneforgeError(
+                f"region {number}: there are {len(self.regions)} regions. Choose 0 to {len(self.regions) - 1}."
+            )
+        return self.cut.graph_of(self.regions[number])
+
+    @property
+    def programs(self) -> Mapping[int, Program]:
+        """The compiled engine regions, by number."""
+        return self.cut.programs(self.target)
+
+    @cached_property
+    def models(self) -> dict[int, Model]:
+        """The engine regions as models, by number."""
+        return self._models("exact")
+
+    def _models(self, mode: str) -> dict[int, Model]:
+        return {number: Model.of(self.graph_of(number), program, mode) for number, program in self.programs.items()}
+
+    # Costs.
+
+    @cached_property
+    def fixed_us(self) -> float:
+        """What starting the engine, changing devices and handing results out cost, by the published constants."""
+        costs, _ = fixed_costs()
+        engine = self.cut.on_engine
+        handed_out = sum(len(region.outputs) for region in engine)
+        return len(engine) * costs["launch"] + self.changes * costs["switch"] + handed_out * costs["output"]
+
+    @property
+    def changes(self) -> int:
+        """How often the device changes from one region to the next."""
+        return sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
+
+    def estimate(self, scope: str = DEFAULT_SCOPE) -> Estimate:
+        """How long a call takes: the regions of the engine, what crosses between them, and the host's part."""
+        if scope not in self._estimates:
+            self._estimates[scope] = self._estimate(scope)
+        return self._estimates[scope]
+
+    def _estimate(self, scope: str) -> Estimate:
+        if self.cut.untouched:
+            return estimate_program(self.programs[0], scope, self.target)
+        costs, evidence = fixed_costs()
+        crossing = Crossings(
+            changes=self.changes,
+            handed_over=sum(crossing.source.device == ENGINE for crossing in self.crossings),
+            switch_us=costs["switch"],
+            output_us=costs["output"],
+            evidence=evidence,
+        )
+        programs = self.programs
+        parts = [
+            EnginePart(region.number, len(region.nodes), programs[region.number])
+            if region.device == ENGINE
+            else HostPart(region.number, region.nodes)
+            for region in self.regions
+        ]
+        return estimate_parts(parts, crossing, self.target, scope)
+
+    # Running.
+
+    def run(self, feeds: Mapping[str, np.ndarray], mode: str = "exact") -> dict[str, np.ndarray]:
+        """The outputs by name: engine regions are simulated, host regions computed in float32."""
+        return self.runner(mode).run(feeds).outputs
+
+    def runner(self, mode: str = "exact") -> Runner:
+        """What runs the regions in turn, several times where that is asked for."""
+        from aneforge.study.runner import Runner
+
+        return Runner(self, self.models if mode == "exact" else self._models(mode))
+
+    # Telling.
+
+    def to_json(self) -> dict[str, Any]:
+        costs, evidence = fixed_costs()
+        return {
+            "target": self.target.name,
+            "by": self.by,
+            "verdict": self.verdict,
+            "runtime": self.runtime.name,
+            "likely": self.likely,
+            "eligible": self.eligible,
+            "placed": self.placed,
+            "ops": self.ops,
+            "on_engine": self.on_engine,
+            "regions": [region.to_json(self.names) for region in self.regions],
+            "crossings": [crossing.to_json() for crossing in self.crossings],
+            "reasons": {self.names[uid]: why for uid, why in self.reasons.items()},
+            "fixed_us": self.fixed_us,
+            "constants_us": costs,
+            "evidence": evidence.to_json(),
+        }
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, everything: bool = False, label: str | None = None) -> str:
+        """The report; ``everything`` lists each region, crossing and op, and ``label`` is what to call the chip."""
+        from aneforge.study.listing import partition_text
+
+        return partition_text(self, everything, label)
+
+    def __repr__(self) -> str:
+        return f"<Partition for {self.target.name}: {len(self.regions)} regions, {len(self.crossings)} crossings>"
+
+
+class Partitions(ByChip[Partition]):
+    """The partition of each chip, by the name it was asked for."""
+
+    def text(self, everything: bool = False) -> str:
+        """Chips whose partition reads the same share a text."""
+        alike: dict[str, list[str]] = {}
+        for name, result in self.items():
+            alike.setdefault(result.text(everything, _CHIP), []).append(name)
+        return "\n\n".join(words.replace(_CHIP, chip_labels(names)) for words, names in alike.items())
+
+    def __str__(self) -> str:
+        return self.text()

@@ -1,0 +1,451 @@
+"""What one chip, or each of several, does with every node of a graph.
+
+Preflight decides nothing. It runs the first phases of the compiler, for all chips together, and reports what they
+refused, rewrote and warned of: what ``check`` says of a node is what ``compile`` does with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from aneforge.compiler.facts import facts_of
+from aneforge.compiler.legal.bounds import Bound
+from aneforge.compiler.legal.check import check_reads, findings_of, program_route
+from aneforge.compiler.legal.findings import (
+    Finding,
+    NumberFinding,
+    PlacementFinding,
+    Threshold,
+    is_oversize,
+    is_rejected,
+)
+from aneforge.compiler.legal.query import RUNTIMES
+from aneforge.compiler.legal.rules.base import OneOf, Structure
+from aneforge.compiler.legal.rules.raised import raised_stage
+from aneforge.compiler.legal.rules.status import attested
+from aneforge.compiler.legal.translate import query_of, route_of
+from aneforge.compiler.record import Record
+from aneforge.compiler.refusal import Refusal
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import located
+from aneforge.graph.tensor import Tensor
+from aneforge.graph.views import is_integer_view
+from aneforge.study.operations import COMPUTED_LEAVES
+from aneforge.study.outcome import Outcome
+from aneforge.targets import Family, Target, op_routes
+from aneforge.targets.assumed import compile_fact
+from aneforge.targets.evidence import Fact
+
+if TYPE_CHECKING:
+    from aneforge.numerics.analysis import Analysis
+    from aneforge.numerics.values import Value
+
+__all__ = ["STATUSES", "OpReport", "Preflight"]
+
+STATUSES = ("native", "decompose", "reject", "oversize", "risk", "placement")
+_VERDICTS = {
+    **{"native": "accept", "decompose": "decompose", "reject": "reject"},
+    **{"risk": "wrong_result", "placement": "cpu"},
+}
+"""The verdict of a status."""
+_VERDICT_WORDS = {
+    "wrong_result": "runs, but the answer can be wrong",
+    "cpu": "runs as a program of its own, but not through {runtimes}",
+}
+_GRAVEST_FIRST = ("reject", "oversize", "risk", "placement", "decompose")
+_CONVERSION = "conversion"
+
+
+class OpReport:
+    """What one chip does with one node, and why."""
+
+    def __init__(
+        self,
+        node: Tensor,
+        name: str,
+        chip: Target,
+        status: str = "native",
+        findings: tuple[Finding, ...] = (),
+        record: Record | None = None,
+        program_route: str = _CONVERSION,
+    ) -> None:
+        self.node = node
+        self.name = name
+        """The user's name for the node, or the op and a number."""
+        self.target = chip
+        self.status = status
+        self.findings = findings
+        self._record = record
+        self._program_route = program_route
+
+    def of(self, node: Tensor, name: str) -> OpReport:
+        """The same of another node that is alike."""
+        return OpReport(node, name, self.target, self.status, self.findings, self._record, self._program_route)
+
+    @property
+    def op(self) -> str:
+        return self.node.op
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.node.shape
+
+    @property
+    def oversize(self) -> bool:
+        """Only extents are too large: in smaller pieces it would run."""
+        return self.status == "reject" and is_oversize(self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """One word for the node: accept, decompose, reject, ``wrong_result`` (it runs, but the answer can be wrong) or
+        ``cpu`` (another runtime keeps it off the engine)."""
+        return _VERDICTS[self.status]
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict in words, where the node runs and is not simply native."""
+        names = {RUNTIMES[name]: None for finding in self.findings for name in finding.runtimes}
+        return _VERDICT_WORDS.get(self.verdict, "").format(runtimes=" or ".join(names))
+
+    @property
+    def rewrite(self) -> str | None:
+        """The row of the compiler's table of rewrites that replaces it."""
+        return None if self._record is None else self._record.rewrite
+
+    @property
+    def bound(self) -> Bound | None:
+        """How far the form that is emitted may be from the op."""
+        return None if self._record is None else self._record.bound
+
+    @property
+    def route(self) -> str:
+        """The route a graph takes for this op, or the one that refuses it."""
+        if self.status == "reject" and self.findings:
+            return self.findings[0].route
+        return "direct" if self._program_route == "direct" else route_of(self.node.signature)
+
+    @property
+    def other_route(self) -> str | None:
+        """What the other route would answer, where there is one."""
+        other = "direct" if self.route == _CONVERSION else _CONVERSION
+        routes, family = op_routes(self.node.definition.gate_name), self.target.family5
+        if self.op == "host" or family is None or not getattr(routes, other):
+            return None
+        refused = is_rejected(findings_of(self.node.signature, facts_of(self.target, check_reads()), other))
+        status = "reject" if refused else routes.route(other)[family].value
+        return f"{other}: {_VERDICTS[status]}"
+
+    @property
+    def where(self) -> str:
+        """The user's line."""
+        return located(self.node.where)
+
+    @property
+    def stage(self) -> str:
+        """The layer that gives the answer: of a refusal the first that refuses (frontend, validator, code generation,
+        measured run), of what is native how far it is attested: a measured run, or a validator."""
+        if self.findings:
+            return self.findings[0].stage
+        chip = facts_of(self.target, check_reads())
+        return attested(self._asked_name, chip, self.route)[0]
+
+    @property
+    def _asked_name(self) -> str:
+        """The op as the tables of routes name it: a native layer by its type."""
+        return query_of(self.node.signature).op if self.op != "host" else self.op
+
+    @property
+    def string(self) -> str:
+        """The compiler's own words for a refusal, where they are published."""
+        placements = (finding for finding in self.findings if isinstance(finding, PlacementFinding))
+        return next((finding.string for finding in placements if finding.string), "")
+
+    @property
+    def rule(self) -> str:
+        return self.findings[0].rule if self.findings else ""
+
+    @property
+    def message(self) -> str:
+        return " ".join(f"{finding.message.rstrip('.')}." for finding in self.findings)
+
+    @property
+    def _first(self) -> NumberFinding | PlacementFinding | None:
+        first = self.findings[0] if self.findings else None
+        return first if isinstance(first, (NumberFinding, PlacementFinding)) else None
+
+    @property
+    def limit(self) -> Threshold | None:
+        """Of numbers, what the chip holds; of placement, a number, the values that are taken, or a structure."""
+        return None if self._first is None else self._first.limit
+
+    @property
+    def extent(self) -> Any:
+        """What met the limit: an extent of the node, or how far its numbers can reach."""
+        first = self._first
+        if isinstance(first, NumberFinding):
+            return first.reaches if math.isfinite(first.reaches) else None
+        return None if first is None else first.extent
+
+    @property
+    def basis(self) -> str:
+        """What a finding about numbers rests on: ``promised``, ``worst case`` or ``any finite input``."""
+        return self._first.basis if isinstance(self._first, NumberFinding) else ""
+
+    @property
+    def hint(self) -> str:
+        return self.findings[0].hint if self.findings else ""
+
+    @cached_property
+    def evidence(self) -> Fact[Any]:
+        if self.findings:
+            return self.findings[0].evidence
+        routes = op_routes(self.node.definition.gate_name)
+        known = routes.route(self.route).get(self.target.family5) if self.target.family5 else None
+        return Fact(None, about=f"{routes.name} on {self.target.name}") if known is None else known
+
+    def __str__(self) -> str:
+        reason = f": {self.message}" if self.message else ""
+        return (
+            f"{self.name} ({self.op} {list(self.shape)}, {self.where}) {self.status}{reason} {self.evidence.label()}"
+        )
+
+    def __repr__(self) -> str:
+        return f"OpReport({self.op!r}, {list(self.shape)}, {self.status!r})"
+
+    def to_json(self) -> dict[str, Any]:
+        keys = ("op", "status", "verdict", "stage", "oversize", "name", "where", "route", "other_route", "string")
+        keys += ("rule", "rewrite", "message", "extent", "hint", "basis")
+        record = {key: getattr(self, key) for key in keys}
+        record["limit"] = self.limit.to_json() if isinstance(self.limit, (OneOf, Structure)) else self.limit
+        bound = None if self.bound is None else str(self.bound)
+        if self.findings and self.findings[0].runtimes:
+            record["runtimes"] = list(self.findings[0].runtimes)
+        return {**record, "bound": bound, "shape": list(self.shape), "evidence": self.evidence.to_json()}
+
+
+class Preflight:
+    """The verdict of one chip on one graph."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        names: Mapping[int, str],
+        chip: Target,
+        outcome: Outcome,
+        route: str | None,
+        analyses: dict[tuple[object, ...], Analysis] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.target = chip
+        self._names = names
+        self._outcome = outcome
+        self._analyses = {} if analyses is None else analyses
+        """The range analyses of chips that were asked together, which share them."""
+        self.route = program_route(facts_of(chip, check_reads()), route)
+        """By which the program would reach the chip: ``conversion`` or ``direct``."""
+
+    @property
+    def refusals(self) -> Mapping[str, Refusal]:
+        """Everything that the compiler's first phases refuse, by node."""
+        return self._outcome.refusals
+
+    @property
+    def family(self) -> Family | None:
+        """The five-tier family of the chip."""
+        return self.target.family5
+
+    def listed(self, status: str) -> Sequence[OpReport]:
+        """The nodes of a status as far as rules alone say so, whatever the data."""
+        return self._reports[status]
+
+    @cached_property
+    def _reports(self) -> Mapping[str, Sequence[OpReport]]:
+        """Every node in the list of its status; what the data decide of its numbers is apart (``risk``). What depends
+        on a node's place comes on top of its own status."""
+        lists: dict[str, list[OpReport]] = {status: [] for status in STATUSES}
+        own, placed = self._passed(by_place=False), self._passed(by_place=True)
+        for node in self.graph.nodes:
+            name = self._names[node.uid]
+            is_leaf = node.definition.leaf and node.op not in COMPUTED_LEAVES
+            if is_integer_view(node) and not is_leaf:
+                continue  # the host does it where it hands integers over; nothing is computed
+            if not is_leaf or name in self._outcome.refusals:
+                for report in self._judged(node, name, own.get(name, ())):
+                    lists["oversize" if report.oversize else report.status].append(report)
+            if name not in self._outcome.refusals:
+                for report in self._by_kind(node, placed.get(name, ())):
+                    lists[report.status].append(report)
+        return lists
+
+    def _judged(self, node: Tensor, name: str, findings: tuple[Finding, ...]) -> list[OpReport]:
+        records = self._outcome.records.get(name, [])
+        refusal = self._outcome.refusals.get(name)
+        rewrites = tuple(self._rewritten(node, record) for record in records)
+        if refusal is not None:
+            named = refusal.on(self.target.name)
+            refused = named.findings or (self._late(named),)
+            return [self._report(node, "reject", (*refused, *rewrites), records[0] if records else None)]
+        if records:
+            return [self._report(node, "decompose", rewrites, records[0])]
+        return self._by_kind(node, findings) or [self._report(node, "native")]
+
+    def _by_kind(self, node: Tensor, findings: tuple[Finding, ...]) -> list[OpReport]:
+        """What is said of a node that runs: of its numbers, and of runtimes that keep it off the engine."""
+        wrong = tuple(finding for finding in findings if isinstance(finding, NumberFinding))
+        off = tuple(finding for finding in findings if isinstance(finding, PlacementFinding))
+        kinds = {"risk": wrong, "placement": off}
+        return [self._report(node, status, found) for status, found in kinds.items() if found]
+
+    def _report(
+        self, node: Tensor, status: str, findings: tuple[Finding, ...] = (), record: Record | None = None
+    ) -> OpReport:
+        return OpReport(node, self._names[node.uid], self.target, status, findings, record, self.route)
+
+    def _late(self, refusal: Refusal) -> Finding:
+        """What a phase behind the rules refuses, in the same form."""
+        rule = refusal.rule
+        evidence = Fact(rule, confidence="decoded", about=f"{rule} on {self.target.name}")
+        stage, string = raised_stage(rule), refusal.reject or ""
+        return PlacementFinding(
+            rule, refusal.reason, evidence, stage=stage, route=self.route, oversize=refusal.oversize, string=string
+        )
+
+    def _rewritten(self, node: Tensor, record: Record) -> Finding:
+        row = record.row
+        message = f"{node.op} is not native here and is rewritten ({row.name}): {row.into.rstrip('.')}"
+        evidence = compile_fact(self.target, row.because)
+        # What the vendor's front end or code generator lacks there, this compiler writes with other ops.
+        stage = "frontend" if row.phase == 0 else "code generation"
+        return PlacementFinding(row.name, message, evidence, stage=stage, route=self.route, effect="decompose")
+
+    def _passed(self, by_place: bool) -> dict[str, tuple[Finding, ...]]:
+        """What rules say of nodes that they let pass, by node: of the node itself, or by its place."""
+        table: dict[str, tuple[Finding, ...]] = {}
+        draft = self._outcome.draft
+        signature = facts_of(self.target, check_reads()).signature
+        for name, judgement in () if draft is None else draft.judgements.get(signature, ()):
+            if judgement.by_place == by_place and name not in self._outcome.refusals:
+                findings = tuple(finding.on(self.target.name) for finding in judgement.findings)
+                table[name] = (*table.get(name, ()), *findings)
+        return table
+
+    @cached_property
+    def _known(self) -> dict[str, Value]:
+        """What the inputs of the program promise, and what the host hands over where it reads a refused node."""
+        from aneforge.numerics.promises import handed_on, promised_values  # here, because the simulator is heavy
+
+        draft = self._outcome.draft
+        refused = [node for node in self.graph.nodes if self._names[node.uid] in self._outcome.refusals]
+        handed = {self._names[uid]: value for uid, value in handed_on(refused).items()}
+        return {} if draft is None else {**promised_values(draft.source, draft.names), **handed}
+
+    @property
+    def has_questions(self) -> bool:
+        """Whether the data can decide anything about its numbers that is worth a word; otherwise nothing is walked."""
+        from aneforge.numerics.analysis import has_questions
+
+        return self._outcome.draft is not None and has_questions(self._outcome.draft.code, self._known)
+
+    @cached_property
+    def analysis(self) -> Analysis | None:
+        """The ranges of every value within what the inputs promise, and what can be lost; None where nothing runs."""
+        from aneforge.numerics.analysis import analysis, arithmetic_of
+
+        draft = self._outcome.draft
+        if draft is None:
+            return None
+        key = (id(self._outcome), arithmetic_of(self.target))
+        if key not in self._analyses:
+            self._analyses[key] = analysis(draft.source, draft.names, draft.code, self.target, self._known)
+        return self._analyses[key]
+
+    @property
+    def native(self) -> Sequence[OpReport]:
+        """Emitted as they are."""
+        return self._reports["native"]
+
+    @property
+    def decompose(self) -> Sequence[OpReport]:
+        """Rewritten into ops that run."""
+        return self._reports["decompose"]
+
+    @property
+    def reject(self) -> Sequence[OpReport]:
+        """No program results."""
+        return self._reports["reject"]
+
+    @property
+    def oversize(self) -> Sequence[OpReport]:
+        """An extent exceeds a cap and must be tiled."""
+        return self._reports["oversize"]
+
+    @cached_property
+    def risk(self) -> Sequence[OpReport]:
+        """Runs, but numbers may be wrong: what was seen on silicon whatever the data, what the inputs' promises do
+        not exclude, and what is peculiar to the chip."""
+        nodes = {self._names[node.uid]: node for node in self.graph.nodes}
+        lost: dict[str, list[Finding]] = {}
+        for risk in self.analysis.risks if self.has_questions and self.analysis is not None else ():
+            if risk.due and risk.node in nodes:
+                lost.setdefault(risk.node, []).append(risk)
+        order = {name: place for place, name in enumerate(nodes)}
+        found = [self._report(nodes[name], "risk", tuple(findings)) for name, findings in lost.items()]
+        return sorted([*self._reports["risk"], *found], key=lambda report: order[report.name])
+
+    @property
+    def placement(self) -> Sequence[OpReport]:
+        """Runs as a program of its own, but a runtime keeps it off the engine."""
+        return self._reports["placement"]
+
+    @property
+    def defects(self) -> Sequence[tuple[OpReport, NumberFinding]]:
+        """What was seen to be wrong on silicon whatever the data."""
+        return [
+            (report, finding)
+            for report in self._reports["risk"]
+            for finding in report.findings
+            if isinstance(finding, NumberFinding)
+        ]
+
+    def of(self, status: str) -> Sequence[OpReport]:
+        """The list of a status."""
+        return self.risk if status == "risk" else self._reports[status]
+
+    @property
+    def ok(self) -> bool:
+        """A program results: nothing is rejected and nothing is too large."""
+        return not self.refusals
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes have each status."""
+        return {status: len(self.of(status)) for status in STATUSES}
+
+    def worst(self) -> str:
+        """The gravest status that occurs."""
+        counts = self.counts
+        for status in _GRAVEST_FIRST:
+            if counts[status]:
+                return status
+        return "native"
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in self.counts.items() if count)
+        answer = "runs" if self.ok else "does not run"
+        lines = [f"{self.target.name} by the {self.route} route: {answer} ({counts or 'empty'})"]
+        for status in _GRAVEST_FIRST:
+            lines += [f"  {report}" for report in self.of(status)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Preflight({self.target.name!r}, ok={self.ok}, {self.counts})"
+
+    def to_json(self) -> dict[str, Any]:
+        listed = [status for status in STATUSES if status != "native"]
+        detail = {status: [report.to_json() for report in self.of(status)] for status in listed}
+        family = None if self.family is None else int(self.family)
+        head = {"target": self.target.name, "family": family, "route": self.route, "ok": self.ok}
+        return {**head, "counts": self.counts, **detail}

@@ -1,0 +1,253 @@
+"""The study of a model: every answer about it on some chips, each worked out once.
+
+A question is asked of a :class:`Study`, and every command and function that answers one reads it there. What was
+worked out is kept with the graph (:mod:`aneforge.study.answers`), so that a second question, or one about a changed
+graph, only works out what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
+
+from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge.cost.calls import DEFAULT_SCOPE
+from aneforge.cost.estimate import Estimate, check_scope
+from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.graph.graph import Graph
+from aneforge.study.answers import Answers, Shelf, answers_about
+from aneforge.study.condensed import CondensedPreflight
+from aneforge.study.operations import Operations
+from aneforge.study.partition import WAYS, Partition
+from aneforge.study.partitioning import Partitioning
+from aneforge.study.preflight import Preflight
+from aneforge.study.reasons import Refusals
+from aneforge.study.runtimes import Runtime, is_call_of, kept_off, runtime_of_scope, runtimes_of, unknown_time
+from aneforge.targets.chip import Target
+from aneforge.targets.families import Family
+from aneforge.targets.ops import ROUTES
+
+__all__ = ["Study", "refuse_constant"]
+
+
+class Study:
+    """One model on some chips.
+
+    ``model`` and ``target`` are as for every function; without a target they are the default chips. ``route`` is how
+    a program reaches a chip (``conversion``, ``direct``, or None for the usual one). ``scope`` is what a time covers,
+    and ``runtime`` who hands the program to the engine: where it is left out, the one whose call the scope is, else
+    Core ML.
+    """
+
+    def __init__(
+        self,
+        model: Source,
+        target: Chips = None,
+        *,
+        route: str | None = None,
+        scope: str = DEFAULT_SCOPE,
+        runtime: str | None = None,
+        dims: Mapping[str, int] | None = None,
+        function: str | None = None,
+        answers: Answers | None = None,
+    ) -> None:
+        if route is not None and route not in ROUTES:
+            raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
+        check_scope(scope)
+        known = model if isinstance(model, Study) else None
+        graph = graph_of(model, dims, function)
+        self.model = model if known is None else known.model
+        self.chips: dict[str, Target] = (
+            dict(known.chips) if known is not None and target is None else chips_of(target, model)
+        )
+        """By the names they were asked for, in that order."""
+        self.route = route or graph.route
+        self.scope = scope
+        self.runtime: Runtime = runtime_of_scope(scope) if runtime is None else runtimes_of([runtime])[0]
+        self.answers = answers or (answers_about(graph) if known is None else known.answers)
+        self.shelf: Shelf = self.answers.about(graph)
+
+    @classmethod
+    def on(
+        cls, graph: Graph, chips: Mapping[str, Target], route: str | None = None, scope: str = DEFAULT_SCOPE
+    ) -> Study:
+        """The study of a graph on chips that are known already."""
+        study = cls(graph, next(iter(chips.values())), route=route, scope=scope)
+        return study.with_chips(chips)
+
+    # The question.
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was asked about, or one that says the same and is known already."""
+        return self.shelf.graph
+
+    @property
+    def name(self) -> str:
+        """What reports call the model."""
+        return model_name(self.model)
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """A distinct name for every node, by its id."""
+        return self.shelf.names
+
+    @property
+    def operations(self) -> Operations:
+        return self.shelf.operations
+
+    @cached_property
+    def targets(self) -> list[Target]:
+        """The compiler's targets behind the chips, each once."""
+        return list({chip.name: chip for chip in self.chips.values()}.values())
+
+    def with_graph(self, graph: Graph) -> Study:
+        """The same questions about a changed graph. It shares all that did not change."""
+        return self._again(graph, self.chips)
+
+    def with_chips(self, chips: Mapping[str, Target] | Iterable[str]) -> Study:
+        """The same questions about other chips, or some of these by name."""
+        chosen = chips if isinstance(chips, Mapping) else {name: self.chips[name] for name in chips}
+        return self._again(self.graph, chosen)
+
+    def by(self, runtime: Runtime) -> Study:
+        """The same questions of another runtime, in its own scope and by its own route, where it has one."""
+        study = self._again(self.graph, self.chips)
+        study.runtime, study.scope, study.route = runtime, runtime.scope, runtime.route or self.route
+        return study
+
+    def in_scope(self, scope: str) -> Study:
+        """The same questions with times of another scope."""
+        study = self._again(self.graph, self.chips)
+        study.scope, study.runtime = scope, runtime_of_scope(scope)
+        return study
+
+    def by_route(self, route: str) -> Study:
+        """The same questions by another route."""
+        study = self._again(self.graph, self.chips)
+        study.route = route
+        return study
+
+    def _again(self, graph: Graph, chips: Mapping[str, Target]) -> Study:
+        study = object.__new__(Study)
+        study.chips = dict(chips)
+        study.model = self.model if graph is self.graph else graph
+        study.route, study.scope, study.runtime, study.answers = self.route, self.scope, self.runtime, self.answers
+        study.shelf = self.answers.about(graph)
+        return study
+
+    # What each chip does with each node.
+
+    def preflights(self) -> dict[str, Preflight]:
+        """The report of each chip on every node, by the chip's name."""
+        refuse_constant(self.graph)
+        by_target = self.shelf.once_each(("preflight", self.route), self.targets, self._preflights)
+        return {name: by_target[chip.name] for name, chip in self.chips.items()}
+
+    def _preflights(self, targets: list[Target]) -> dict[str, Preflight]:
+        """By target: from the short form of the graph where it has one."""
+        short = self.shelf.condensed
+        if short is None:
+            return self._whole_preflights(targets)
+        asked = self.with_graph(short.graph).with_chips({target.name: target for target in targets})
+        refusals = partial(self.shelf.refusals, targets, self.route)
+        return {
+            name: CondensedPreflight(self.shelf, report, refusals, self._whole_preflight)
+            for name, report in asked.preflights().items()
+        }
+
+    def _whole_preflight(self, target: Target) -> Preflight:
+        return self._whole_preflights([target])[target.name]
+
+    def _whole_preflights(self, targets: list[Target]) -> dict[str, Preflight]:
+        outcomes = self.shelf.outcomes(targets, self.route)
+        analyses = self.shelf.once(("analyses", self.route), dict)
+        return {
+            target.name: Preflight(self.graph, self.names, target, outcomes[target.name], self.route, analyses)
+            for target in targets
+        }
+
+    def _kept_off(self, target: Target) -> Refusals:
+        """What the runtime keeps off the engine of a chip. Rules know nothing of chips below their floor."""
+        if target.family5 in (None, Family.OLDER):
+            return {}
+        report = self.with_chips({target.name: target}).preflights()[target.name]
+        return kept_off(report, self.operations, self.runtime)
+
+    # What runs where.
+
+    def partitions(self, by: str = "rules") -> dict[str, Partition]:
+        """The partition of each chip: ``rules`` (all that the engine can take), ``runtime`` (without what the runtime
+        keeps off) or ``placement`` (what the runtime would likely choose)."""
+        if by not in WAYS:
+            raise ArgumentError("by", f"{by!r} is not a way to partition; choose one: {', '.join(WAYS)}.")
+        way = Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+
+        def work_out(new: list[Target]) -> dict[str, Partition]:
+            if by == "rules":
+                return way.by_rules(new)
+            names = {target.name for target in new}
+            allowed = [split for split in self.partitions().values() if split.target.name in names]
+            return way.by_runtime(allowed) if by == "runtime" else way.by_placement(allowed)
+
+        by_target = self.shelf.once_each(("partition", by, self.route, self.runtime.name), self.targets, work_out)
+        return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
+
+    def partition(self, by: str = "rules") -> Partition:
+        """The partition of the only chip."""
+        (split,) = self.partitions(by).values()
+        return split
+
+    def cut_alike(self) -> dict[str, Partition]:
+        """The partitions with one cut for all chips: what one of them refuses is on the host for all."""
+        splits = self.partitions()
+        by_target = {split.target.name: split for split in splits.values()}
+        way = Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+        while len({frozenset(split.refusals) for split in by_target.values()}) > 1:
+            together: Refusals = {}
+            for split in by_target.values():
+                together |= split.refusals
+            by_target = way.split(self.targets, dict.fromkeys(by_target, together), "rules")
+        return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
+
+    def without(self, moved: Refusals) -> dict[str, Partition]:
+        """The partitions with more nodes on the host, each with the reason."""
+        way = Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+        refused = {split.target.name: {**split.refusals, **moved} for split in self.timed().values()}
+        by_target = way.split(self.targets, refused, "runtime")
+        return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
+
+    # How long it takes.
+
+    def timed(self) -> dict[str, Partition]:
+        """The partitions that times are about: those of a runtime where its call is timed."""
+        return self.partitions("runtime" if is_call_of(self.scope, self.runtime) else "rules")
+
+    def engine_us(self) -> dict[str, float]:
+        """Microseconds on the engine alone, for the chips that take the graph whole."""
+        return {
+            name: split.estimate(self.scope).engine_us
+            for name, split in self.partitions().items()
+            if split.cut.untouched
+        }
+
+    def estimates(self) -> tuple[dict[str, Estimate], dict[str, AneforgeError]]:
+        """How long a call takes on each chip, and why there is no figure for the others."""
+        known: dict[str, Estimate] = {}
+        refused: dict[str, AneforgeError] = {}
+        for name, split in self.timed().items():
+            called = is_call_of(self.scope, self.runtime)
+            unknown = unknown_time(self.graph, split.target, self.runtime) if called else ""
+            if not split.runs:
+                refused[name] = split.nothing_runs()
+            elif unknown:
+                refused[name] = ArgumentError("model", f"the time of a call is not known. {unknown}")
+            else:
+                known[name] = split.estimate(self.scope)
+        return known, refused
+
+
+def refuse_constant(graph: Graph) -> None:
+    """Refuse a graph that no chip has anything to do with."""
+    if not any(node.op in ("input", "parameter", "live_state") for node in graph.nodes):
+        raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
