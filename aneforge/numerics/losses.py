@@ -12,7 +12,7 @@ from aneforge.anec.ir import Module, Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.legal.findings import ANY_DATA, ANY_FINITE, PROMISED, WORST_CASE, NumberFinding
 from aneforge.compiler.legal.rules.base import rule_records
-from aneforge.numerics.products import largest_sum
+from aneforge.numerics.products import INTEGER_CEILING, largest_integer_sum, largest_sum
 from aneforge.numerics.rules import has_rule, is_clamped_copy, is_summed_before_a_table, largest_score, own_error
 from aneforge.numerics.underflow import NOTICED, Underflow, underflows_of
 from aneforge.numerics.values import Value
@@ -31,6 +31,7 @@ LOSSES = {
     "slice-saturation": ("N18", "A copy of a slice inside the width of data that may exceed 4094 (A13, A14)."),
     "int8-activations": ("N17", "Data that may exceed 4094 in front of weights that are stored in 8 bits."),
     "accumulator": ("N04", "A sum of products that may reach 32768."),
+    "integer-sum": ("N16", "A sum of 8-bit codes that may reach 2^31."),
     "overflow": ("N01", "A result that may exceed 65504, or leave what its function takes."),
     "variance": ("N01", "A norm of data so far from their mean that a square is infinite."),
     "division": ("N01", "A divisor that may be zero."),
@@ -193,6 +194,13 @@ def _product(step: Step) -> Iterator[Risk]:
     reach = largest_sum(step.engine, step.module, step.op, step.read)
     if reach >= CEILING:
         yield _accumulator(step, reach, "scaled-attention" if step.op.kind == "matmul" else None)
+    codes = largest_integer_sum(step.engine, step.module, step.op, step.read)
+    if codes >= INTEGER_CEILING:
+        yield _risk(
+            step, "integer-sum", codes, INTEGER_CEILING,
+            "a sum of 8-bit codes that reaches 2^31 is infinite, whatever its scale",
+            "split the sum over input channels, or store the weights as fp16",
+        )  # fmt: skip
 
 
 def _accumulator(step: Step, reach: float, rewrite: str | None = None) -> Risk:

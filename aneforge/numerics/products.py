@@ -38,11 +38,24 @@ from aneforge.sim.rules.moves import MOVES
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["SHARES_OVER", "Shares", "arithmetic", "depth_of", "largest_sum", "product", "product_form", "shares_in"]
+__all__ = [
+    "INTEGER_CEILING",
+    "SHARES_OVER",
+    "Shares",
+    "arithmetic",
+    "depth_of",
+    "largest_integer_sum",
+    "largest_sum",
+    "product",
+    "product_form",
+    "shares_in",
+]
 
 Array = np.ndarray
 _DROPPED = 2.0**-15  # more than any product that is rounded or dropped loses
 _SUBNORMAL = 2.0**-14
+INTEGER_CEILING = 2.0**31
+"""A sum of codes that reaches it is infinite (N16)."""
 SHARES_OVER = 1.05
 """What shares of one can add up to with the roundings of powers, sum and quotient."""
 
@@ -179,17 +192,35 @@ def _of_integers(module: Module, op: Op, integers: Integers, x: Value, bias: Val
     for the rounding of each."""
     if any(op.attrs.get("explicit_padding", ())):
         x = x.with_zero()
-    names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
-    key = "codes", op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups")
-    positive, negative, codes = remembered(key, lambda: _sums_of_codes(module, op))
+    positive, negative, codes = _remembered_codes(module, op)
     weight = float((positive - negative).max(initial=0.0))
-    if codes * (x.size / integers.scale + 1.0) >= 2.0**31:
+    if _largest_integer(codes, integers, x) >= INTEGER_CEILING:
         return ANYTHING
     apart = rounding(x.size)
     off = scaled(weight, apart)
     high = float((positive * x.high + negative * x.low).max(initial=-math.inf)) + bias.high + off
     low = float((positive * x.low + negative * x.high).min(initial=math.inf)) + bias.low - off
     return rounded(low, high, scaled(weight, x.error + apart) + bias.error)
+
+
+def _remembered_codes(module: Module, op: Op) -> tuple[Array, Array, float]:
+    names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
+    key = "codes", op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups")
+    return remembered(key, lambda: _sums_of_codes(module, op))
+
+
+def _largest_integer(codes: float, integers: Integers, x: Value) -> float:
+    """The largest sum of products of codes; what is read may be rounded to the next code."""
+    return codes * (x.size / integers.scale + 1.0)
+
+
+def largest_integer_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> float:
+    """The largest magnitude that a sum of codes can reach; zero where no codes are summed as integers."""
+    integers = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
+    if integers is None or op.operands[1].kind != "const_in":
+        return 0.0
+    x = values[0].with_zero() if any(op.attrs.get("explicit_padding", ())) else values[0]
+    return _largest_integer(_remembered_codes(module, op)[2], integers, x)
 
 
 def _sums_of_codes(module: Module, op: Op) -> tuple[Array, Array, float]:
