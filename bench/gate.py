@@ -167,13 +167,13 @@ def all_targets(size: int = 100_000) -> dict[str, float]:
 def walk_rate(size: int = 10_000) -> float:
     """Backend ops a second of the range analysis, with everything that it read of weights known."""
     import aneforge as af
+    from aneforge.compiler.survey import survey
     from aneforge.numerics.promises import promised_values
     from aneforge.numerics.transfer import walk
     from aneforge.sim.engine import Engine
-    from aneforge.study.outcome import outcomes
 
     graph, chip = af.Graph.of(transformer(af, size)), af.target("h13")
-    draft = outcomes(graph, [chip], None)[chip.name].draft
+    draft = survey(graph, [chip])[chip.name].draft
     assert draft is not None
     known, engine = promised_values(graph, graph.names()), Engine.of(chip)
     seconds, _ = best(lambda: walk(engine, draft.code, known, errors=False), 5)

@@ -9,14 +9,14 @@ from test_one_answer import FORMS
 import aneforge as af
 from aneforge.compiler.legal.passes import as_graph_for
 from aneforge.compiler.legal.table import REWRITES
+from aneforge.compiler.survey import survey
 from aneforge.graph import Graph
-from aneforge.study.outcome import outcomes
 
 CHIPS = ("h13", "h17s")
 
 
 def rewritten(graph, chip):
-    outcome = outcomes(graph, [af.target(chip)], None)[chip]
+    outcome = survey(graph, [af.target(chip)])[chip]
     return as_graph_for(graph, af.target(chip), [record for records in outcome.records.values() for record in records])
 
 

@@ -104,8 +104,8 @@ def test_a_model_that_fits_is_the_case_of_one_region():
 def test_all_refusals_are_found_in_one_attempt(monkeypatch):
     """Twenty refused ops, two looks: at the whole, and at each region once."""
     looked = []
-    real = answers.outcomes_of
-    monkeypatch.setattr(answers, "outcomes_of", lambda graph, *rest: looked.append(graph) or real(graph, *rest))
+    real = answers.survey
+    monkeypatch.setattr(answers, "survey", lambda graph, *rest: looked.append(graph) or real(graph, *rest))
     split = partition_for(many_refusals(20), M1)
     assert sum(node.op == "topk" for node in split.graph.nodes) == len(split.reasons) == 20
     assert len(looked) == 1 + len(split.cut.on_engine)

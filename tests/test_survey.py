@@ -18,15 +18,14 @@ CHIPS = ("h11", "h12", "h13", "h14g", "h16", "h17s", "u1")
 
 def surveyed(graph, *chips, route=None):
     """The branch of each chip, by name."""
-    branches = survey(graph, [compiler_target(chip) for chip in chips], route)
-    return {target.name: branch for branch in branches for target in branch.targets}
+    return survey(graph, [compiler_target(chip) for chip in chips], route)
 
 
 def answer(branch, chip):
     """What a branch says of a chip: its refusals in words, its rewrites, and the ops that are left."""
     refusals = {node: (refusal.rule, refusal.reason) for node, refusal in branch.refusals.get(chip, {}).items()}
     left = None if branch.draft is None else [(node.op, node.shape) for node in branch.draft.graph]
-    return refusals, set(branch.records), left
+    return refusals, branch.records, left
 
 
 def left_to_host(x, kind="NonZero"):

@@ -10,7 +10,7 @@ about single nodes: a graph that could meet one is not condensed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from math import prod
 from operator import attrgetter
@@ -39,6 +39,16 @@ class Condensed:
 
     graph: Graph
     stands_for: np.ndarray
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The place of each node of the short graph, by its id."""
+        return {node.uid: place for place, node in enumerate(self.graph.nodes)}
+
+    @cached_property
+    def copies(self) -> list[int]:
+        """How many nodes each node of the short graph stands for."""
+        return np.bincount(self.stands_for, minlength=len(self.graph.nodes)).tolist()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aneforge.anec.ir import Op
@@ -97,16 +98,20 @@ class CompileError(AneforgeError, ValueError):
         self.route = route
         """``conversion`` or ``direct``, where a chip is reached by more than one or not by the usual one."""
         self.unnamed = tuple(refusals)
-        self.refusals = tuple(refusal.on(target) for refusal in refusals)
-        first = self.refusals[0]
+        first = refusals[0].on(target)
         self.reason, self.reject, self.rule = first.reason, first.reject, first.rule
         self.sources = first.sources
         quote = f'; the compiler says "{first.reject}"' if first.reject and first.reject not in first.reason else ""
         where = f"{', '.join(first.sources)}: " if first.sources else ""
-        more = len(self.refusals) - 1
+        more = len(refusals) - 1
         others = f" and {more} more node{'s' if more > 1 else ''}" if more else ""
         by = f" by the {route} route" if route else ""
         super().__init__(f"{where}{first.reason}{quote} (target {target}{by}, refused by {refused_by}{others})")
+
+    @cached_property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """All of them, with the chip's name filled in."""
+        return tuple(refusal.on(self.target) for refusal in self.unnamed)
 
     def on(self, target: str, route: str = "") -> CompileError:
         """The same refusal of another target whose facts agree."""

@@ -6,7 +6,7 @@ same pass: an input stands for the value of such a node, and what it reads leave
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aneforge.anec.ir import Module, Op
@@ -21,29 +21,41 @@ from aneforge.compiler.refusal import Refusal
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definition, make, remade
 from aneforge.graph.tensor import Tensor
+from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target
 
 __all__ = ["Surveyed", "survey"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Surveyed:
     """Targets that refuse and rewrite the same nodes."""
 
     targets: list[Target]
     refusals: dict[str, dict[str, Refusal]]
     """By target and node; their words may differ between targets. No chip's name is filled in."""
-    records: tuple[Record, ...]
+    records: dict[str, list[Record]]
+    """What was rewritten, by node."""
     draft: Draft | None
     """What is left without the refused nodes; None if nothing is."""
     log: list[PassLog] = field(default_factory=list)
 
+    def refused_by(self, target: Target) -> Mapping[str, Refusal]:
+        """What one of the targets refuses, by node."""
+        return self.refusals.get(target.name, {})
+
 
 def survey(
     graph: Graph, targets: Sequence[Target], route: str | None = None, names: Mapping[int, str] | None = None
-) -> list[Surveyed]:
-    """Phases 0 to 2 for all targets; ``names`` are the user's names of nodes, where the graph is a part of theirs."""
-    first = Branch(Draft.of(graph, route, names), list(targets))
+) -> dict[str, Surveyed]:
+    """Phases 0 to 2 for all targets, by target; ``names`` are the user's names of nodes, where the graph is a part of
+    theirs."""
+    with quiet_collector():
+        surveyed = _surveyed(Branch(Draft.of(graph, route or graph.route, names), list(targets)))
+    return {target.name: group for group in surveyed for target in group.targets}
+
+
+def _surveyed(first: Branch) -> list[Surveyed]:
     waiting = run_branch(first, passes_until("legalise"), answer=_go_on)
     surveyed: list[Surveyed] = []
     while waiting:
@@ -53,8 +65,17 @@ def survey(
             waiting += run_branch(branch, passes, answer=_go_on)
         else:
             left = None if branch.ended else branch.draft
-            surveyed.append(Surveyed(branch.targets, branch.refusals, branch.draft.all_records, left, branch.log))
+            records = _by_node(branch.draft.all_records)
+            surveyed.append(Surveyed(branch.targets, branch.refusals, records, left, branch.log))
     return surveyed
+
+
+def _by_node(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each node, each once."""
+    by_node: dict[str, dict[Record, None]] = {}
+    for record in records:
+        by_node.setdefault(record.node, {})[record] = None
+    return {node: list(known) for node, known in by_node.items()}
 
 
 def _passes_to_repeat(branch: Branch) -> list[Pass]:

@@ -135,12 +135,12 @@ def export_coreml(
 
 def _for_chip(graph: Graph, chip: Target) -> tuple[Draft, tuple[Record, ...], tuple[str, ...]]:
     """The graph as the compiler rewrites it for a chip; the rewrites that a graph cannot say; the refused nodes."""
-    outcome = answers_about(graph).about(graph).outcomes([chip], None)[chip.name]
-    records = [record for records in outcome.records.values() for record in records]
+    surveyed = answers_about(graph).about(graph).surveys([chip], None)[chip.name]
+    records = [record for records in surveyed.records.values() for record in records]
     draft = as_graph_for(graph, chip, records)
     made = {(record.node, record.rewrite) for record in draft.records}
     left = tuple(record for record in records if (record.node, record.rewrite) not in made)
-    return draft, left, tuple(outcome.refusals)
+    return draft, left, tuple(surveyed.refused_by(chip))
 
 
 def _identifier(name: str, taken: Iterable[str]) -> str:

@@ -18,10 +18,9 @@ from aneforge.compiler.compile import finished, programs_for
 from aneforge.compiler.condense import Condensed, condensed
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError, Refusal
+from aneforge.compiler.survey import Surveyed, survey
 from aneforge.graph.graph import Graph
 from aneforge.study.operations import Operations
-from aneforge.study.outcome import Outcome
-from aneforge.study.outcome import outcomes as outcomes_of
 from aneforge.targets.chip import Target
 
 __all__ = ["Answers", "Shelf", "answers_about"]
@@ -82,12 +81,12 @@ class Shelf:
 
     def refusals(self, targets: Sequence[Target], route: str | None) -> dict[str, Mapping[str, Refusal]]:
         """What each target refuses, by node: of a graph that repeats itself, what it refuses of the short form."""
-        short = self.short
-        if short is None:
-            return {name: outcome.refusals for name, outcome in self.outcomes(targets, route).items()}
-        return {
-            name: self._of_all(short, outcome.refusals) for name, outcome in short.outcomes(targets, route).items()
+        shelf = self.short or self
+        by_target = {target.name: target for target in targets}
+        refused = {
+            name: surveyed.refused_by(by_target[name]) for name, surveyed in shelf.surveys(targets, route).items()
         }
+        return refused if shelf is self else {name: self._of_all(shelf, known) for name, known in refused.items()}
 
     def _of_all(self, short: Shelf, refusals: Mapping[str, Refusal]) -> Mapping[str, Refusal]:
         """Refusals of the short form as those of every node that one of its nodes stands for."""
@@ -102,25 +101,25 @@ class Shelf:
                 of_all[self.names[node.uid]] = refusal.of(self.names[node.uid])
         return of_all
 
-    def outcomes(self, targets: Sequence[Target], route: str | None) -> dict[str, Outcome]:
+    def surveys(self, targets: Sequence[Target], route: str | None) -> dict[str, Surveyed]:
         """What the compiler's first phases refuse and rewrite on each target."""
-        return self.once_each(("outcome", route), targets, lambda new: outcomes_of(self.graph, new, route))
+        return self.once_each(("survey", route), targets, lambda new: survey(self.graph, new, route))
 
     def programs(self, targets: Sequence[Target], route: str | None) -> dict[str, Program | CompileError]:
         """The program of each target, or its refusal."""
         return self.once_each(("program", route), targets, lambda new: self._compiled(new, route))
 
     def _compiled(self, targets: Sequence[Target], route: str | None) -> dict[str, Program | CompileError]:
-        """Compile where the outcome ended; what is refused meets the passes that refuse it once more."""
+        """Compile where the survey ended; what is refused meets the passes that refuse it once more."""
         compiled: dict[str, Program | CompileError] = {}
         refusing = []
-        outcomes = self.outcomes(targets, route)
+        surveys = self.surveys(targets, route)
         for target in targets:
-            outcome = outcomes[target.name]
-            if outcome.refusals or outcome.surveyed is None:
+            surveyed = surveys[target.name]
+            if surveyed.refused_by(target):
                 refusing.append(target)
             elif target.name not in compiled:
-                compiled |= finished(outcome.surveyed)
+                compiled |= finished(surveyed)
         return compiled | (programs_for(self.graph, refusing, route=route) if refusing else {})
 
     def program(self, target: Target, route: str | None, beside: Sequence[Target] = ()) -> Program:

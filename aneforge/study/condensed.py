@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from aneforge.compiler.refusal import Refusal
 from aneforge.study.answers import Shelf
-from aneforge.study.preflight import STATUSES, OpReport, Preflight
+from aneforge.study.preflight import OpReport, Preflight, Reports, Row
 from aneforge.targets.chip import Target
 
 if TYPE_CHECKING:
@@ -19,38 +17,38 @@ if TYPE_CHECKING:
 __all__ = ["CondensedPreflight"]
 
 
-class _Copies(Sequence[OpReport]):
-    """The reports of all nodes that some nodes of a short graph stand for, each made when it is read."""
+class _Copies(Reports):
+    """The reports of all nodes that some nodes of a short graph stand for."""
 
-    def __init__(self, shelf: Shelf, stands_for: np.ndarray, reports: dict[int, list[OpReport]]) -> None:
-        self._shelf, self._stands_for, self._reports = shelf, stands_for, reports
-
-    @cached_property
-    def _listed(self) -> list[OpReport]:
-        return list(self)
+    def __init__(self, shelf: Shelf, rows: Sequence[Row], chip: Target, status: str, route: str) -> None:
+        super().__init__(rows, chip, status, route)
+        self._shelf = shelf
 
     @cached_property
     def _length(self) -> int:
-        copies = np.bincount(self._stands_for)
-        return sum(int(copies[place]) * len(reports) for place, reports in self._reports.items())
+        if not self.rows:
+            return 0
+        condensed = self._shelf.condensed
+        assert condensed is not None
+        return sum(condensed.copies[condensed.places[row.node.uid]] for row in self.rows)
 
     def __len__(self) -> int:
         return self._length
 
-    @overload
-    def __getitem__(self, index: int) -> OpReport: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[OpReport]: ...
-    def __getitem__(self, index: int | slice) -> OpReport | Sequence[OpReport]:
-        return self._listed[index]
+    @cached_property
+    def _all(self) -> list[OpReport]:
+        return list(self._copied()) if self.rows else []
 
-    def __iter__(self) -> Iterator[OpReport]:
-        if not self._reports:
-            return
+    def _copied(self) -> Iterator[OpReport]:
+        condensed = self._shelf.condensed
+        assert condensed is not None
+        rows: dict[int, list[Row]] = {}
+        for row in self.rows:
+            rows.setdefault(condensed.places[row.node.uid], []).append(row)
         nodes, names = self._shelf.graph.nodes, self._shelf.names
-        for node, place in zip(nodes, self._stands_for.tolist(), strict=True):
-            for report in self._reports.get(place, ()):
-                yield report.of(node, names[node.uid])
+        for node, place in zip(nodes, condensed.stands_for.tolist(), strict=True):
+            for row in rows.get(place, ()):
+                yield self._report(row._replace(node=node, name=names[node.uid]))
 
 
 class CondensedPreflight(Preflight):
@@ -77,18 +75,12 @@ class CondensedPreflight(Preflight):
         """A program results: nothing is rejected and nothing is too large."""
         return self._short.ok
 
-    @cached_property
-    def _reports(self) -> dict[str, Sequence[OpReport]]:
-        condensed = self._shelf.condensed
-        assert condensed is not None
-        places = {node.uid: place for place, node in enumerate(self._short.graph.nodes)}
-        lists: dict[str, Sequence[OpReport]] = {}
-        for status in STATUSES:
-            by_place: dict[int, list[OpReport]] = {}
-            for report in self._short.listed(status):
-                by_place.setdefault(places[report.node.uid], []).append(report)
-            lists[status] = _Copies(self._shelf, condensed.stands_for, by_place)
-        return lists
+    def rows(self, status: str) -> Sequence[Row]:
+        """Those of the short form."""
+        return self._short.rows(status)
+
+    def _listed(self, status: str) -> Reports:
+        return _Copies(self._shelf, self.rows(status), self.target, status, self.route)
 
     @cached_property
     def _whole(self) -> Preflight:

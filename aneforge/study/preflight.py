@@ -7,9 +7,9 @@ refused, rewrote and warned of: what ``check`` says of a node is what ``compile`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal.bounds import Bound
@@ -29,12 +29,12 @@ from aneforge.compiler.legal.rules.status import attested
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal
+from aneforge.compiler.survey import Surveyed
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import is_integer_view
 from aneforge.study.operations import COMPUTED_LEAVES
-from aneforge.study.outcome import Outcome
 from aneforge.targets import Family, Target, op_routes
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.evidence import Fact
@@ -59,31 +59,68 @@ _GRAVEST_FIRST = ("reject", "oversize", "risk", "placement", "decompose")
 _CONVERSION = "conversion"
 
 
+class Row(NamedTuple):
+    """What is said of one node, before a chip's name is filled in: chips that say the same share it."""
+
+    node: Tensor
+    name: str
+    """The user's name for the node, or the op and a number."""
+    findings: tuple[Finding, ...] = ()
+    records: tuple[Record, ...] = ()
+    refusal: Refusal | None = None
+
+    @property
+    def status(self) -> str:
+        """The list that it belongs to, where it is about more than numbers or a runtime."""
+        if self.refusal is None:
+            return "decompose" if self.records else "native"
+        by_rules = self.refusal.findings
+        return "oversize" if (is_oversize(by_rules) if by_rules else self.refusal.oversize) else "reject"
+
+
 class OpReport:
     """What one chip does with one node, and why."""
 
-    def __init__(
-        self,
-        node: Tensor,
-        name: str,
-        chip: Target,
-        status: str = "native",
-        findings: tuple[Finding, ...] = (),
-        record: Record | None = None,
-        program_route: str = _CONVERSION,
-    ) -> None:
-        self.node = node
-        self.name = name
-        """The user's name for the node, or the op and a number."""
+    def __init__(self, row: Row, chip: Target, listed: str, program_route: str) -> None:
+        self._row = row
+        self.node, self.name = row.node, row.name
         self.target = chip
-        self.status = status
-        self.findings = findings
-        self._record = record
+        self.oversize = listed == "oversize"
+        """Only extents are too large: in smaller pieces it would run."""
+        self.status = "reject" if self.oversize else listed
         self._program_route = program_route
 
-    def of(self, node: Tensor, name: str) -> OpReport:
-        """The same of another node that is alike."""
-        return OpReport(node, name, self.target, self.status, self.findings, self._record, self._program_route)
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """The reasons, with the chip's name filled in."""
+        row, chip = self._row, self.target.name
+        return (
+            *(() if row.refusal is None else self._refused_by(row.refusal.on(chip))),
+            *(finding.on(chip) for finding in row.findings),
+            *map(self._rewritten, row.records),
+        )
+
+    def _refused_by(self, refusal: Refusal) -> tuple[Finding, ...]:
+        """What the rules say, or what a phase behind them refuses, in the same form."""
+        if refusal.findings:
+            return refusal.findings
+        rule = refusal.rule
+        evidence = Fact(rule, confidence="decoded", about=f"{rule} on {self.target.name}")
+        late = PlacementFinding(
+            rule, refusal.reason, evidence, stage=raised_stage(rule), route=self._program_route,
+            oversize=refusal.oversize, string=refusal.reject or "",
+        )  # fmt: skip
+        return (late,)
+
+    def _rewritten(self, record: Record) -> Finding:
+        row = record.row
+        message = f"{self.op} is not native here and is rewritten ({row.name}): {row.into.rstrip('.')}"
+        evidence = compile_fact(self.target, row.because)
+        # What the vendor's front end or code generator lacks there, this compiler writes with other ops.
+        stage = "frontend" if row.phase == 0 else "code generation"
+        return PlacementFinding(
+            row.name, message, evidence, stage=stage, route=self._program_route, effect="decompose"
+        )
 
     @property
     def op(self) -> str:
@@ -92,11 +129,6 @@ class OpReport:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.node.shape
-
-    @property
-    def oversize(self) -> bool:
-        """Only extents are too large: in smaller pieces it would run."""
-        return self.status == "reject" and is_oversize(self.findings)
 
     @property
     def verdict(self) -> str:
@@ -109,6 +141,10 @@ class OpReport:
         """The verdict in words, where the node runs and is not simply native."""
         names = {RUNTIMES[name]: None for finding in self.findings for name in finding.runtimes}
         return _VERDICT_WORDS.get(self.verdict, "").format(runtimes=" or ".join(names))
+
+    @property
+    def _record(self) -> Record | None:
+        return next(iter(self._row.records), None)
 
     @property
     def rewrite(self) -> str | None:
@@ -226,6 +262,33 @@ class OpReport:
         return {**record, "bound": bound, "shape": list(self.shape), "evidence": self.evidence.to_json()}
 
 
+class Reports(Sequence[OpReport]):
+    """The reports of one chip on some nodes, made when they are read."""
+
+    def __init__(self, rows: Sequence[Row], chip: Target, status: str, route: str) -> None:
+        self.rows, self._chip, self._status, self._route = rows, chip, status, route
+
+    def _report(self, row: Row) -> OpReport:
+        return OpReport(row, self._chip, self._status, self._route)
+
+    @cached_property
+    def _all(self) -> list[OpReport]:
+        return [self._report(row) for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> OpReport: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[OpReport]: ...
+    def __getitem__(self, index: int | slice) -> OpReport | Sequence[OpReport]:
+        return self._all[index]
+
+    def __iter__(self) -> Iterator[OpReport]:
+        return iter(self._all)
+
+
 class Preflight:
     """The verdict of one chip on one graph."""
 
@@ -234,111 +297,92 @@ class Preflight:
         graph: Graph,
         names: Mapping[int, str],
         chip: Target,
-        outcome: Outcome,
+        surveyed: Surveyed,
         route: str | None,
-        analyses: dict[tuple[object, ...], Analysis] | None = None,
+        shared: dict[Hashable, Any] | None = None,
     ) -> None:
         self.graph = graph
         self.target = chip
         self._names = names
-        self._outcome = outcome
-        self._analyses = {} if analyses is None else analyses
-        """The range analyses of chips that were asked together, which share them."""
+        self._surveyed = surveyed
+        self._shared = {} if shared is None else shared
+        """What chips that were asked together share: range analyses, and rows where nothing is refused."""
         self.route = program_route(facts_of(chip, check_reads()), route)
         """By which the program would reach the chip: ``conversion`` or ``direct``."""
 
     @property
     def refusals(self) -> Mapping[str, Refusal]:
-        """Everything that the compiler's first phases refuse, by node."""
-        return self._outcome.refusals
+        """Everything that the compiler's first phases refuse, by node, without a chip's name filled in."""
+        return self._surveyed.refused_by(self.target)
 
     @property
     def family(self) -> Family | None:
         """The five-tier family of the chip."""
         return self.target.family5
 
-    def listed(self, status: str) -> Sequence[OpReport]:
+    def rows(self, status: str) -> Sequence[Row]:
         """The nodes of a status as far as rules alone say so, whatever the data."""
-        return self._reports[status]
+        return self._rows[status]
 
     @cached_property
-    def _reports(self) -> Mapping[str, Sequence[OpReport]]:
-        """Every node in the list of its status; what the data decide of its numbers is apart (``risk``). What depends
-        on a node's place comes on top of its own status."""
-        lists: dict[str, list[OpReport]] = {status: [] for status in STATUSES}
-        own, placed = self._passed(by_place=False), self._passed(by_place=True)
-        for node in self.graph.nodes:
-            name = self._names[node.uid]
-            is_leaf = node.definition.leaf and node.op not in COMPUTED_LEAVES
-            if is_integer_view(node) and not is_leaf:
-                continue  # the host does it where it hands integers over; nothing is computed
-            if not is_leaf or name in self._outcome.refusals:
-                for report in self._judged(node, name, own.get(name, ())):
-                    lists["oversize" if report.oversize else report.status].append(report)
-            if name not in self._outcome.refusals:
-                for report in self._by_kind(node, placed.get(name, ())):
-                    lists[report.status].append(report)
-        return lists
-
-    def _judged(self, node: Tensor, name: str, findings: tuple[Finding, ...]) -> list[OpReport]:
-        records = self._outcome.records.get(name, [])
-        refusal = self._outcome.refusals.get(name)
-        rewrites = tuple(self._rewritten(node, record) for record in records)
-        if refusal is not None:
-            named = refusal.on(self.target.name)
-            refused = named.findings or (self._late(named),)
-            return [self._report(node, "reject", (*refused, *rewrites), records[0] if records else None)]
-        if records:
-            return [self._report(node, "decompose", rewrites, records[0])]
-        return self._by_kind(node, findings) or [self._report(node, "native")]
-
-    def _by_kind(self, node: Tensor, findings: tuple[Finding, ...]) -> list[OpReport]:
-        """What is said of a node that runs: of its numbers, and of runtimes that keep it off the engine."""
-        wrong = tuple(finding for finding in findings if isinstance(finding, NumberFinding))
-        off = tuple(finding for finding in findings if isinstance(finding, PlacementFinding))
-        kinds = {"risk": wrong, "placement": off}
-        return [self._report(node, status, found) for status, found in kinds.items() if found]
-
-    def _report(
-        self, node: Tensor, status: str, findings: tuple[Finding, ...] = (), record: Record | None = None
-    ) -> OpReport:
-        return OpReport(node, self._names[node.uid], self.target, status, findings, record, self.route)
-
-    def _late(self, refusal: Refusal) -> Finding:
-        """What a phase behind the rules refuses, in the same form."""
-        rule = refusal.rule
-        evidence = Fact(rule, confidence="decoded", about=f"{rule} on {self.target.name}")
-        stage, string = raised_stage(rule), refusal.reject or ""
-        return PlacementFinding(
-            rule, refusal.reason, evidence, stage=stage, route=self.route, oversize=refusal.oversize, string=string
-        )
-
-    def _rewritten(self, node: Tensor, record: Record) -> Finding:
-        row = record.row
-        message = f"{node.op} is not native here and is rewritten ({row.name}): {row.into.rstrip('.')}"
-        evidence = compile_fact(self.target, row.because)
-        # What the vendor's front end or code generator lacks there, this compiler writes with other ops.
-        stage = "frontend" if row.phase == 0 else "code generation"
-        return PlacementFinding(row.name, message, evidence, stage=stage, route=self.route, effect="decompose")
-
-    def _passed(self, by_place: bool) -> dict[str, tuple[Finding, ...]]:
-        """What rules say of nodes that they let pass, by node: of the node itself, or by its place."""
-        table: dict[str, tuple[Finding, ...]] = {}
-        draft = self._outcome.draft
+    def _rows(self) -> dict[str, list[Row]]:
         signature = facts_of(self.target, check_reads()).signature
+        if self.refusals:  # their words may differ between chips
+            return self._rows_of(signature)
+        key = "rows", id(self._surveyed), signature
+        if key not in self._shared:
+            self._shared[key] = self._rows_of(signature)
+        return self._shared[key]
+
+    def _rows_of(self, signature: tuple[str, ...]) -> dict[str, list[Row]]:
+        refusals, records = self.refusals, self._surveyed.records
+        own, by_place = self._passed(signature)
+        special = {*refusals, *records, *own, *by_place}
+        rows: dict[str, list[Row]] = {status: [] for status in STATUSES}
+        native = rows["native"].append
+        for node in self.graph.nodes:
+            name, is_leaf = self._names[node.uid], node.definition.leaf and node.op not in COMPUTED_LEAVES
+            if not is_leaf and is_integer_view(node):
+                continue  # the host does it where it hands integers over; nothing is computed
+            if name not in special:
+                if not is_leaf:
+                    native(Row(node, name))
+                continue
+            refusal, rewrites = refusals.get(name), tuple(records.get(name, ()))
+            said: dict[str, tuple[Finding, ...]] = {}
+            if refusal is None:
+                said = _by_kind(own.get(name, ())) if not rewrites and not is_leaf else {}
+            if refusal is not None or (not is_leaf and not said):
+                row = Row(node, name, records=rewrites, refusal=refusal)
+                rows[row.status].append(row)
+            for findings_of_kind in (said, _by_kind(by_place.get(name, ())) if refusal is None else {}):
+                for status, findings in findings_of_kind.items():
+                    rows[status].append(Row(node, name, findings))
+        return rows
+
+    def _passed(self, signature: tuple[str, ...]) -> tuple[dict[str, tuple[Finding, ...]], ...]:
+        """What rules say of nodes that they let pass, by node: of the node itself, and by its place."""
+        tables: tuple[dict[str, tuple[Finding, ...]], ...] = {}, {}
+        draft = self._surveyed.draft
         for name, judgement in () if draft is None else draft.judgements.get(signature, ()):
-            if judgement.by_place == by_place and name not in self._outcome.refusals:
-                findings = tuple(finding.on(self.target.name) for finding in judgement.findings)
-                table[name] = (*table.get(name, ()), *findings)
-        return table
+            table = tables[judgement.by_place]
+            table[name] = (*table.get(name, ()), *judgement.findings)
+        return tables
+
+    @cached_property
+    def _reports(self) -> dict[str, Reports]:
+        return {status: self._listed(status) for status in STATUSES}
+
+    def _listed(self, status: str) -> Reports:
+        return Reports(self.rows(status), self.target, status, self.route)
 
     @cached_property
     def _known(self) -> dict[str, Value]:
         """What the inputs of the program promise, and what the host hands over where it reads a refused node."""
         from aneforge.numerics.promises import handed_on, promised_values  # here, because the simulator is heavy
 
-        draft = self._outcome.draft
-        refused = [node for node in self.graph.nodes if self._names[node.uid] in self._outcome.refusals]
+        draft = self._surveyed.draft
+        refused = [node for node in self.graph.nodes if self._names[node.uid] in self.refusals]
         handed = {self._names[uid]: value for uid, value in handed_on(refused).items()}
         return {} if draft is None else {**promised_values(draft.source, draft.names), **handed}
 
@@ -347,20 +391,20 @@ class Preflight:
         """Whether the data can decide anything about its numbers that is worth a word; otherwise nothing is walked."""
         from aneforge.numerics.analysis import has_questions
 
-        return self._outcome.draft is not None and has_questions(self._outcome.draft.code, self._known)
+        return self._surveyed.draft is not None and has_questions(self._surveyed.draft.code, self._known)
 
     @cached_property
     def analysis(self) -> Analysis | None:
         """The ranges of every value within what the inputs promise, and what can be lost; None where nothing runs."""
         from aneforge.numerics.analysis import analysis, arithmetic_of
 
-        draft = self._outcome.draft
+        draft = self._surveyed.draft
         if draft is None:
             return None
-        key = (id(self._outcome), arithmetic_of(self.target))
-        if key not in self._analyses:
-            self._analyses[key] = analysis(draft.source, draft.names, draft.code, self.target, self._known)
-        return self._analyses[key]
+        key = "analysis", id(self._surveyed), arithmetic_of(self.target)
+        if key not in self._shared:
+            self._shared[key] = analysis(draft.source, draft.names, draft.code, self.target, self._known)
+        return self._shared[key]
 
     @property
     def native(self) -> Sequence[OpReport]:
@@ -392,7 +436,8 @@ class Preflight:
             if risk.due and risk.node in nodes:
                 lost.setdefault(risk.node, []).append(risk)
         order = {name: place for place, name in enumerate(nodes)}
-        found = [self._report(nodes[name], "risk", tuple(findings)) for name, findings in lost.items()]
+        rows = (Row(nodes[name], name, tuple(findings)) for name, findings in lost.items())
+        found = [OpReport(row, self.target, "risk", self.route) for row in rows]
         return sorted([*self._reports["risk"], *found], key=lambda report: order[report.name])
 
     @property
@@ -449,3 +494,10 @@ class Preflight:
         family = None if self.family is None else int(self.family)
         head = {"target": self.target.name, "family": family, "route": self.route, "ok": self.ok}
         return {**head, "counts": self.counts, **detail}
+
+
+def _by_kind(findings: tuple[Finding, ...]) -> dict[str, tuple[Finding, ...]]:
+    """What is said of a node that runs: of its numbers, and of runtimes that keep it off the engine."""
+    wrong = tuple(finding for finding in findings if isinstance(finding, NumberFinding))
+    off = tuple(finding for finding in findings if isinstance(finding, PlacementFinding))
+    return {status: said for status, said in (("risk", wrong), ("placement", off)) if said}

@@ -45,16 +45,16 @@ def refused_in_regions(cut: Cut, targets: Sequence[Target], whole_regions: bool)
     node of it bears is refused whole, as is every refused one where ``whole_regions`` says so."""
     refused: dict[str, Refusals] = {target.name: {} for target in targets}
     for region in cut.on_engine:
-        for name, outcome in cut.shelf_of(region).outcomes(targets, cut.route).items():
-            if not outcome.refusals:
+        for name, refusals in cut.shelf_of(region).refusals(targets, cut.route).items():
+            if not refusals:
                 continue
             blamed = {
                 uid: refusal
-                for uid, refusal in refused_nodes(cut.operations, outcome.refusals, name).items()
+                for uid, refusal in refused_nodes(cut.operations, refusals, name).items()
                 if cut.device_of.get(uid) == ENGINE
             }
             if whole_regions or not blamed:
-                first = next(iter(outcome.refusals.values())).on(name)
+                first = next(iter(refusals.values())).on(name)
                 blamed = {node.uid: first.of(cut.names[node.uid]) for node in region.nodes} | blamed
             refused[name] |= blamed
     return refused

@@ -160,10 +160,10 @@ class Study:
         return self._whole_preflights([target])[target.name]
 
     def _whole_preflights(self, targets: list[Target]) -> dict[str, Preflight]:
-        outcomes = self.shelf.outcomes(targets, self.route)
-        analyses = self.shelf.once(("analyses", self.route), dict)
+        surveys = self.shelf.surveys(targets, self.route)
+        shared = self.shelf.once(("shared by preflights", self.route), dict)
         return {
-            target.name: Preflight(self.graph, self.names, target, outcomes[target.name], self.route, analyses)
+            target.name: Preflight(self.graph, self.names, target, surveys[target.name], self.route, shared)
             for target in targets
         }
 
