@@ -26,8 +26,8 @@ class Refusal:
 
     node: str
     rule: str
-    reason: str
-    """One sentence for people, with a mark where the chip's name belongs."""
+    message: str = ""
+    """One sentence for people, with a mark where the chip's name belongs; empty where the findings say it."""
     oversize: bool = False
     findings: tuple[Finding, ...] = ()
     """What the rules of phase 0 said; empty for what a later phase refuses."""
@@ -35,16 +35,25 @@ class Refusal:
     """The vendor's own words, where they are known."""
     sources: tuple[str, ...] = ()
     """All nodes that went into what was refused, where a fused op was."""
+    place: tuple[str, tuple[int, ...], tuple[str, int] | None] | None = None
+    """The op, its shape and the user's line."""
 
     @classmethod
     def by_rules(cls, name: str, node: Tensor, findings: tuple[Finding, ...]) -> Refusal:
         first = findings[0]
-        message = " ".join(f"{finding.message.rstrip('.')}." for finding in findings if finding.message)
-        hint = f" {first.hint[0].upper()}{first.hint[1:].rstrip('.')}." if first.hint else ""
-        where = f"{node.op} {list(node.shape)} at {located(node.where)}"
-        reason = f"{where}: {message}{hint} {first.evidence.label()}"
         string = first.string if isinstance(first, PlacementFinding) else ""
-        return cls(name, first.rule, reason, is_oversize(findings), findings, string or None, (name,))
+        place = node.op, node.shape, node.where
+        return cls(name, first.rule, "", is_oversize(findings), findings, string or None, (name,), place)
+
+    @cached_property
+    def reason(self) -> str:
+        """The whole sentence: where it is, what the rules say, what to do, and who says so."""
+        if self.message or self.place is None:
+            return self.message
+        first, (op, shape, where) = self.findings[0], self.place
+        message = " ".join(f"{finding.message.rstrip('.')}." for finding in self.findings if finding.message)
+        hint = f" {first.hint[0].upper()}{first.hint[1:].rstrip('.')}." if first.hint else ""
+        return f"{op} {list(shape)} at {located(where)}: {message}{hint} {first.evidence.label()}"
 
     def of(self, node: str) -> Refusal:
         """The same of a node that is alike."""
@@ -53,7 +62,7 @@ class Refusal:
     def on(self, chip: str) -> Refusal:
         """The same with the chip's name filled in."""
         findings = tuple(finding.on(chip) for finding in self.findings)
-        return replace(self, reason=self.reason.replace(CHIP, chip), findings=findings)
+        return replace(self, message=self.message.replace(CHIP, chip), findings=findings)
 
 
 class RefusedNodes(AneforgeError, ValueError):  # noqa: N818 - caught by the pass manager, which names the pass
