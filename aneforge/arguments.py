@@ -6,7 +6,6 @@ the command line: ``"m1"``, ``"m1,m5"``, ``"m1..m6"``, ``"all"``, a :class:`Targ
 
 from __future__ import annotations
 
-import runpy
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, ArgumentError, LoadError
-from aneforge.frontends import FORMATS, load
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Node
 from aneforge.graph.tensor import Tensor
@@ -87,6 +85,8 @@ def chip_of(target: str | int | Target | None, model: Source = None) -> Target:
 def _read(spec: str, dims: Mapping[str, int] | None, function: str | None) -> Graph:
     """A graph from ``FILE.py:NAME`` (a tensor, a list, a graph, or a function that returns one), from a model file of
     any format that is read, or from a saved graph."""
+    from aneforge.frontends import FORMATS, load  # here, because a graph that was built needs no file format
+
     path, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
     file = Path(path)
     if not file.exists() or (file.is_dir() and file.suffix.casefold() not in FORMATS):
@@ -109,6 +109,8 @@ def value_in_file(spec: str) -> Any:
 
 
 def _namespace(file: Path) -> dict[str, Any]:
+    import runpy
+
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aneforge.cost.rates import Constants
+from aneforge.errors import ArgumentError
 
-__all__ = ["APP_SCOPE", "CONVERTED", "DEFAULT_SCOPE", "SCOPES", "Ports", "call_us", "short_rows"]
+__all__ = ["APP_SCOPE", "CONVERTED", "DEFAULT_SCOPE", "SCOPES", "Ports", "call_us", "check_scope", "short_rows"]
 
 _LINE = 64
 SCOPES = {
@@ -31,6 +32,13 @@ APP_SCOPE = "coreml_call"
 
 CONVERTED = ("coreml_call", "coreai_call", "app_call")
 """The scopes of programs that a framework converted; the others are those of programs that were authored directly."""
+
+
+def check_scope(scope: str) -> None:
+    """Refuse what is not a scope."""
+    if scope not in SCOPES or scope == "slope":
+        known = ", ".join(name for name in SCOPES if name != "slope")
+        raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
 
 
 class Ports(NamedTuple):

@@ -13,14 +13,13 @@ import numpy as np
 from aneforge.arguments import chip_of
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import Schedule
-from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, SCOPES, Ports, call_us
+from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Ports, call_us, check_scope
 from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, times_of
 from aneforge.cost.program import is_resident, work_of_program
 from aneforge.cost.rates import Roof
 from aneforge.cost.work import Work
-from aneforge.errors import ArgumentError
 from aneforge.targets.chip import Target
 from aneforge.targets.lifecycle import watts_by_data
 from aneforge.targets.names import chip_label
@@ -31,7 +30,6 @@ __all__ = [
     "Estimate",
     "LayerEstimate",
     "PartEstimate",
-    "check_scope",
     "demands_of",
     "estimate_program",
     "estimate_provenance",
@@ -205,13 +203,6 @@ class Estimate:
         part, us = next(iter(self.shares().items()), ("call", self.us))
         words = f"; {us / self.us:.0%} {PARTS[part]}" + (f"; {self.in_words()}" if self.parts else "")
         return f"{self.us:,.0f} us ({low:,.0f} to {high:,.0f}), {self.scope}, {label}: {self.basis.rule}{words}"
-
-
-def check_scope(scope: str) -> None:
-    """Refuse what is not a scope."""
-    if scope not in SCOPES or scope == "slope":
-        known = ", ".join(name for name in SCOPES if name != "slope")
-        raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
 
 
 def estimate_program(program: Program, scope: str = DEFAULT_SCOPE, target: Target | None = None) -> Estimate:

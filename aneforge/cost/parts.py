@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aneforge.compiler.program import Program
+from aneforge.cost.calls import check_scope
 from aneforge.cost.constants import basis_of
-from aneforge.cost.estimate import Estimate, LayerEstimate, PartEstimate, check_scope, estimate_program
+from aneforge.cost.estimate import Estimate, LayerEstimate, PartEstimate, estimate_program
 from aneforge.cost.host import host_band
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target

@@ -108,7 +108,7 @@ def _extremes(values: Array, left: Array, right: Array) -> tuple[Array, Array]:
     length = right - left + 1
     level = np.floor(np.log2(length)).astype(int)
     highest, lowest = np.empty(left.size), np.empty(left.size)
-    for number in np.unique(level):
+    for number in np.flatnonzero(np.bincount(level)):  # np.unique would import numpy.ma
         some = level == number
         high, low = levels[number]
         other = right[some] - 2**number + 1

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
-from aneforge.cost.calls import DEFAULT_SCOPE
-from aneforge.cost.estimate import Estimate, check_scope
+from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.graph.graph import Graph
 from aneforge.study.answers import Answers, Shelf, answers_about
 from aneforge.study.condensed import CondensedPreflight
 from aneforge.study.operations import Operations
-from aneforge.study.partition import WAYS, Partition
-from aneforge.study.partitioning import Partitioning
 from aneforge.study.preflight import Preflight
 from aneforge.study.reasons import Refusals
 from aneforge.study.runtimes import Runtime, is_call_of, kept_off, runtime_of_scope, runtimes_of, unknown_time
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.ops import ROUTES
+
+if TYPE_CHECKING:
+    from aneforge.cost.estimate import Estimate
+    from aneforge.study.partition import Partition
+    from aneforge.study.partitioning import Partitioning
 
 __all__ = ["Study", "refuse_constant"]
 
@@ -179,9 +182,11 @@ class Study:
     def partitions(self, by: str = "rules") -> dict[str, Partition]:
         """The partition of each chip: ``rules`` (all that the engine can take), ``runtime`` (without what the runtime
         keeps off) or ``placement`` (what the runtime would likely choose)."""
+        from aneforge.study.partition import WAYS
+
         if by not in WAYS:
             raise ArgumentError("by", f"{by!r} is not a way to partition; choose one: {', '.join(WAYS)}.")
-        way = Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+        way = self._partitioning()
 
         def work_out(new: list[Target]) -> dict[str, Partition]:
             if by == "rules":
@@ -198,11 +203,16 @@ class Study:
         (split,) = self.partitions(by).values()
         return split
 
+    def _partitioning(self) -> Partitioning:
+        from aneforge.study.partitioning import Partitioning  # here, because the cost model and the simulator are heavy
+
+        return Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+
     def cut_alike(self) -> dict[str, Partition]:
         """The partitions with one cut for all chips: what one of them refuses is on the host for all."""
         splits = self.partitions()
         by_target = {split.target.name: split for split in splits.values()}
-        way = Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+        way = self._partitioning()
         while len({frozenset(split.refusals) for split in by_target.values()}) > 1:
             together: Refusals = {}
             for split in by_target.values():
@@ -212,7 +222,7 @@ class Study:
 
     def without(self, moved: Refusals) -> dict[str, Partition]:
         """The partitions with more nodes on the host, each with the reason."""
-        way = Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+        way = self._partitioning()
         refused = {split.target.name: {**split.refusals, **moved} for split in self.timed().values()}
         by_target = way.split(self.targets, refused, "runtime")
         return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}

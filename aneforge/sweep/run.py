@@ -12,7 +12,7 @@ from typing import Any
 
 from aneforge.arguments import Chips, chips_of
 from aneforge.cost.calls import DEFAULT_SCOPE
-from aneforge.cost.estimate import check_scope
+from aneforge.cost.calls import check_scope
 from aneforge.errors import ArgumentError
 from aneforge.sweep.effort import guess_operations
 from aneforge.sweep.models import SweptModel, models_of
