@@ -141,8 +141,8 @@ def test_the_same_array_is_copied_once():
     assert isinstance(snapshot, Snapshot)
 
 
-def test_a_norm_over_many_features_knows_its_values():
-    gamma = np.linspace(1, 2, 2048, dtype=np.float32)
+def test_a_norm_over_many_features_knows_whether_its_values_are_equal():
+    gamma = np.ones(2048, np.float32)
     x = af.input((2, 2048))
     one, two = (x.layer_norm(gamma, gamma) for _ in range(2))
     assert one.signature is two.signature

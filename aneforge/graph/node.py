@@ -18,10 +18,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from threading import Lock
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from weakref import WeakValueDictionary
 
 from aneforge.errors import GraphError, nearest, shown
 from aneforge.graph.cache import SharedCache
@@ -150,7 +148,7 @@ def composed(form: Callable[..., Tensor]) -> Callable[..., Sequence[Any]]:
 class Signature:
     """An op with its attributes and operand types: everything that decides its shape and its verdicts."""
 
-    __slots__ = ("__weakref__", "attrs", "dtype", "inputs", "op", "result", "shape", "takes_stored", "weights")
+    __slots__ = ("__weakref__", "attrs", "dtype", "inputs", "op", "result", "shape", "takes_stored", "uniform")
 
     def __init__(
         self,
@@ -159,7 +157,7 @@ class Signature:
         inputs: tuple[tuple[Shape, str, str], ...],
         shape: Shape,
         dtype: str,
-        weights: tuple[Weight | None, ...],
+        uniform: tuple[bool | None, ...],
         storage: str = "",
     ) -> None:
         self.op = definition
@@ -167,7 +165,7 @@ class Signature:
         self.inputs = inputs  # shape, type, and how a constant is stored ("" for what is computed)
         self.shape = shape
         self.dtype = dtype
-        self.weights = weights
+        self.uniform = uniform  # of each operand whether all its numbers are equal, where rules ask; None if computed
         self.result = shape, dtype, storage  # what it is as an operand of another
         self.takes_stored = any(stored for _, _, stored in inputs)
 
@@ -225,9 +223,6 @@ class Node:
 _numbers = itertools.count()
 _type_of = attrgetter("signature.result")
 _signatures: SharedCache[Signature] = SharedCache(1 << 16)
-# Some signatures include constants, because rules read their values: those live only as long as a node has them.
-_with_values: WeakValueDictionary[tuple[Any, ...], Signature] = WeakValueDictionary()
-_with_values_lock = Lock()
 
 
 @dataclass
@@ -257,23 +252,18 @@ def make(
     except AttributeError:
         raise _not_a_tensor(declared, inputs) from None
     key: tuple[Any, ...] = (declared.name, settings, types)
-    weights = ()
+    uniform: tuple[bool | None, ...] = ()
     if declared.reads_values:
-        weights = tuple([operand.weight for operand in inputs])
-        key = (*key, *[constant and constant.key for constant in weights])
+        uniform = tuple([operand.weight and operand.weight.uniform for operand in inputs])
+        key = (*key, *uniform)
     elif weight is not None:
         key = (*key, weight.shape, weight.encoding)
     try:
-        signature = (_with_values if weights else _signatures).get(key)
+        signature = _signatures.get(key)
     except TypeError:
         raise _located(declared.name, f"attribute {_unhashable(settings)} is not a plain value") from None
     if signature is None:
-        signature = _infer(declared, settings, types, weights, weight)
-        if weights:
-            with _with_values_lock:
-                signature = _with_values.setdefault(key, signature)
-        else:
-            signature = _signatures.keep(key, signature)
+        signature = _signatures.keep(key, _infer(declared, settings, types, uniform, weight))
     if len(signature.shape) > MAX_RANK and not _any_rank.get():
         raise _located(declared.name, f"{_too_many_axes(signature.shape)}{_operand_shapes(inputs, {})}")
     where = _caller() if placed else None
@@ -300,7 +290,7 @@ def _infer(
     declared: OpDef,
     settings: tuple[tuple[str, Any], ...],
     types: tuple[tuple[Shape, str, str], ...],
-    weights: tuple[Weight | None, ...],
+    uniform: tuple[bool | None, ...],
     weight: Weight | Snapshot | None,
 ) -> Signature:
     shapes = [shape for shape, _, _ in types]
@@ -315,7 +305,7 @@ def _infer(
         raise _located(declared.name, f"{error}{operands}") from None
     except OverflowError as error:
         raise _located(declared.name, f"a size is too large: {error}") from None
-    return Signature(declared, settings, types, shape, dtype, weights, "" if weight is None else weight.encoding)
+    return Signature(declared, settings, types, shape, dtype, uniform, "" if weight is None else weight.encoding)
 
 
 def _check_operands(declared: OpDef, count: int) -> None:

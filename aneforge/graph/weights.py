@@ -43,7 +43,7 @@ class Weight:
     can fold and split gigabytes without touching one. A weight that came in a compressed form keeps it as ``encoded``.
     """
 
-    __slots__ = ("__weakref__", "_array", "_make", "_row_peaks", "encoded", "key", "shape")
+    __slots__ = ("__weakref__", "_array", "_make", "_row_peaks", "_uniform", "encoded", "key", "shape")
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Weight:
         self._array = array
         self._make = make
         self._row_peaks: np.ndarray | None = None
+        self._uniform: bool | None = None
 
     @property
     def array(self) -> np.ndarray:
@@ -88,8 +89,10 @@ class Weight:
     @property
     def uniform(self) -> bool:
         """All values equal (a layer-norm gamma of ones compiles where a trained one does not)."""
-        flat = self.array.reshape(-1)
-        return bool((flat == flat[0]).all())
+        if self._uniform is None:
+            flat = self.array.reshape(-1)
+            self._uniform = bool((flat == flat[0]).all())
+        return self._uniform
 
     @property
     def row_peaks(self) -> np.ndarray:

@@ -7,16 +7,20 @@ asked about as the layer that it is lowered to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from aneforge.anec.ir import Op
 from aneforge.anec.layers import layer_of
 from aneforge.compiler.legal.query import Query
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature, definition, make
+from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.native.layer import Layer
 
@@ -97,16 +101,17 @@ def lowered_layers(signature: Signature) -> tuple[Op, ...]:
     layout is the layer of a native node."""
     from aneforge.compiler.lower.walk import lower  # lowering asks for words of this package
 
-    weights = signature.weights or (None,) * len(signature.inputs)
-    operands = [_stand_in(form, weight) for form, weight in zip(signature.inputs, weights, strict=True)]
+    uniform = signature.uniform or (None,) * len(signature.inputs)
+    operands = [_stand_in(form, alike) for form, alike in zip(signature.inputs, uniform, strict=True)]
     node = make(signature.op, operands, dict(signature.attrs))
     return tuple(op for op in lower(Graph([node])).module.ops if op.kind not in ("live_in", "live_out", "const_in"))
 
 
-def _stand_in(form: tuple[Any, str, str], weight: Any) -> Tensor:
+def _stand_in(form: tuple[Any, str, str], uniform: bool | None) -> Tensor:
     shape, dtype, _ = form
-    if weight is not None:
-        return make(definition("const"), (), {}, weight=weight)
+    if uniform is not None:
+        numbers = np.ones(shape, np.float16) if uniform else np.arange(math.prod(shape)).reshape(shape) % 2.0
+        return const(numbers)
     return make(definition("input"), (), {"shape": shape, "dtype": dtype, "max_abs": None})
 
 
@@ -133,9 +138,9 @@ def _dtype(signature: Signature) -> str | tuple[str, ...]:
 def _weight_properties(operands: list[str], signature: Signature) -> dict[str, Any]:
     """The properties of constants that rules read: whether gain and offset are uniform, and how a kernel is stored."""
     uniform: dict[str, Any] = {
-        f"{name}_uniform": weight.uniform
-        for name, weight in zip(operands, signature.weights, strict=False)
-        if weight is not None
+        f"{name}_uniform": alike
+        for name, alike in zip(operands, signature.uniform, strict=False)
+        if alike is not None
     }
     stored = [storage for _, _, storage in signature.inputs if storage not in ("", "fp16")]
     return {**uniform, "encoding": stored[0]} if stored else uniform
