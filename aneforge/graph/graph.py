@@ -21,6 +21,7 @@ from aneforge.budgets import check_archive, regular_file
 from aneforge.errors import GraphError, first_line
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
+from aneforge.graph.origins import FileNodes, Origin, Origins, derived_names
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, intern_weight
 from aneforge.output.files import write_archive
@@ -52,6 +53,8 @@ class Graph:
         self.nodes = _reachable(self.outputs)
         self.states: dict[str, str] = dict(states or {})
         self.route = route
+        self.file: FileNodes | None = None
+        """The nodes of the model file that it was read from."""
         self.kept: dict[str, Any] = {}
         """What later rooms keep about this graph; it goes when the graph goes."""
         self._check_states()
@@ -114,7 +117,8 @@ class Graph:
         return frozenset(node.op for node in self.nodes)
 
     def names(self) -> dict[int, str]:
-        """A distinct name for every node: the user's own, else the op and a number."""
+        """A distinct name for every node: the user's own, else one from the file's nodes behind it, else the op and a
+        number."""
         used: set[str] = set()
         counters: dict[str, int] = {}
         result: dict[int, str] = {}
@@ -122,10 +126,16 @@ class Graph:
             if node.name and node.name not in used:
                 result[node.uid] = node.name
                 used.add(node.name)
+        derived = dict.fromkeys(result, "")
+        for node, name in derived_names(node for node in self.nodes if node.uid not in result):
+            derived[node.uid] = name
+            if name and name not in used:
+                result[node.uid] = name
+                used.add(name)
         for node in self.nodes:
             if node.uid in result:
                 continue
-            stem = node.name or node.op
+            stem = node.name or derived.get(node.uid) or node.op
             while True:
                 number = counters.get(stem, 0)
                 counters[stem] = number + 1
@@ -135,6 +145,17 @@ class Graph:
             result[node.uid] = candidate
             used.add(candidate)
         return result
+
+    def name_by_origins(self) -> None:
+        """Name the nodes of a file's graph by where they come from; its outputs keep the names that callers ask
+        for."""
+        own = {output.uid for output in self.outputs}
+        named = [node for node in self.operations if node.origins and node.uid not in own]
+        for node in named:
+            node.name = None
+        names = self.names()
+        for node in named:
+            node.name = names[node.uid]
 
     def __str__(self) -> str:
         names = self.names()
@@ -159,6 +180,8 @@ class Graph:
                 record["name"] = node.name
             if node.weight is not None:
                 record["weight"] = node.weight.key
+            if node.origins and self.file is not None:
+                record["origins"] = [origin.number for origin in node.origins]
             records.append(record)
         document: dict[str, Any] = {"aneforge_graph": FORMAT, "nodes": records}
         document["outputs"] = [position[output.uid] for output in self.outputs]
@@ -166,6 +189,8 @@ class Graph:
             document["states"] = self.states
         if self.route is not None:
             document["route"] = self.route
+        if self.file is not None:
+            document["file"] = self.file.to_json()
         if weights:
             document["weights"] = {key: _encode(weight) for key, weight in self.weights.items()}
         return document
@@ -313,9 +338,13 @@ def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded | Weight] | 
     records, outputs = document.get("nodes"), document.get("outputs")
     if not isinstance(records, list) or not isinstance(outputs, list):
         raise GraphError("'nodes' and 'outputs' must be lists")
+    file = _read_file(document.get("file"))
+    origins = {} if file is None else {origin.number: origin for origin in file.nodes}
     nodes: list[Tensor] = []
     for number, record in enumerate(records):
-        nodes.append(_read_node(number, record, nodes, weights))
+        node = _read_node(number, record, nodes, weights)
+        node.origins = _read_origins(number, record.get("origins", ()), origins)
+        nodes.append(node)
     if not all(_points_into(index, len(nodes)) for index in outputs):
         raise GraphError(
             f"outputs {outputs} are not all among the {len(nodes)} nodes of the graph; "
@@ -327,7 +356,22 @@ def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded | Weight] | 
     route = document.get("route")
     if route is not None and not isinstance(route, str):
         raise GraphError(f"'route' is a {type(route).__name__}; expected the name of a route")
-    return Graph([nodes[index] for index in outputs], states, route)
+    graph = Graph([nodes[index] for index in outputs], states, route)
+    graph.file = file
+    return graph
+
+
+def _read_file(document: Any) -> FileNodes | None:
+    try:
+        return None if document is None else FileNodes.from_json(document)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise GraphError(f"'file' does not list the nodes of a model file ({first_line(error)})") from None
+
+
+def _read_origins(number: int, numbers: Any, origins: Mapping[int, Origin]) -> Origins:
+    if not isinstance(numbers, (list, tuple)) or not all(place in origins for place in numbers):
+        raise GraphError(f"node {number}: origins {numbers} are not all among the nodes of the file")
+    return tuple(origins[place] for place in numbers)
 
 
 def _points_into(index: Any, size: int) -> bool:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aneforge.errors import GraphError, nearest, shown
 from aneforge.graph.cache import SharedCache
+from aneforge.graph.origins import Origins
 from aneforge.graph.snapshots import Snapshot
 from aneforge.graph.weights import Weight
 
@@ -173,7 +174,7 @@ class Signature:
 class Node:
     """One operation of a graph and its single result. :class:`~aneforge.graph.tensor.Tensor` adds the API."""
 
-    __slots__ = ("__weakref__", "_weight", "inputs", "name", "signature", "uid", "where")
+    __slots__ = ("__weakref__", "_weight", "inputs", "name", "origins", "signature", "uid", "where")
 
     def __init__(
         self,
@@ -186,9 +187,10 @@ class Node:
         self.signature = signature
         self.inputs = inputs
         self.uid = next(_numbers)
-        self.name = None if name is None else shown(name)  # reports and logs repeat it
+        self.name: str | None = None if name is None else shown(name)  # reports and logs repeat it
         self._weight = weight
         self.where = where
+        self.origins: Origins = ()  # the nodes of the model file that it comes from
 
     @property
     def weight(self) -> Weight | None:
@@ -223,6 +225,11 @@ class Node:
 _numbers = itertools.count()
 _type_of = attrgetter("signature.result")
 _signatures: SharedCache[Signature] = SharedCache(1 << 16)
+
+
+def newest_node() -> int:
+    """A number that is below those of all nodes that are made from now on."""
+    return next(_numbers)
 
 
 @dataclass
@@ -277,7 +284,7 @@ def make(
 def remade(node: Tensor, operands: Sequence[Tensor], name: str | None) -> Tensor:
     """The same op on other operands, with the user's line of the node."""
     copied = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
-    copied.where = node.where
+    copied.where, copied.origins = node.where, node.origins
     return copied
 
 

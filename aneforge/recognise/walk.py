@@ -12,6 +12,7 @@ import numpy as np
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import const
+from aneforge.graph.origins import FileNodes, merged, nodes_since, stamp
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
 from aneforge.recognise.rule import Rule, Scene
@@ -22,6 +23,7 @@ __all__ = ["Recognised", "recognised"]
 _MOST_STEPS = 32  # rules that apply to one node, one after another; more would mean that two of them disagree
 _MOST_FIXED = 1 << 20  # elements of a constant that is computed here
 _NEVER_SHARED = ("host", "dropout")
+_NOTHING = "it changes nothing"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class _Walk:
         self.scene = Scene(graph.nodes, graph.outputs)
         self._now: dict[int, Tensor] = {}  # what stands for each node of the graph
         self._known: dict[Any, Tensor] = {}  # nodes by what they compute
+        self.reasons: dict[int, str] = {}  # why nodes of the file are gone, where no node comes from them
 
     def run(self) -> Graph:
         names = self.graph.names()
@@ -56,7 +59,11 @@ class _Walk:
         outputs: list[Tensor] = []
         for output in self.graph.outputs:
             outputs.append(_as_output(self._now[output.uid], names[output.uid], outputs))
-        return Graph(_in_order(outputs), self.graph.states, self.graph.route)
+        graph = Graph(_in_order(outputs), self.graph.states, self.graph.route)
+        if self.graph.file is not None:
+            graph.file = FileNodes(self.graph.file.nodes, {**self.reasons, **self.graph.file.reasons})
+            graph.name_by_origins()
+        return graph
 
     def _on_new_operands(self, node: Tensor) -> Tensor:
         operands = [self._now[operand.uid] for operand in node.inputs]
@@ -70,10 +77,13 @@ class _Walk:
         for _ in range(_MOST_STEPS):
             earlier = self._earliest(current)
             if earlier is not current:
+                earlier.origins = merged(earlier.origins, current.origins)
                 return self.scene.stand(earlier, current)
             if _is_fixed(current):
                 self.counts["constant"] += 1
-                current = self.scene.stand(_constant(current), current)
+                constant = _constant(current)
+                constant.origins = merged(current.origins, *(operand.origins for operand in current.inputs))
+                current = self.scene.stand(constant, current)
                 continue
             found = self._first(current)
             if found is None:
@@ -86,15 +96,20 @@ class _Walk:
     def _with_settled_operands(self, node: Tensor, before: Tensor, result: Tensor) -> Tensor:
         """What a rule made, with the rules applied to each of its inner nodes."""
         settled: dict[int, Tensor] = {}
-        for made in _made_since(before, result):
-            made.where = node.where
-            operands = [settled.get(operand.uid, operand) for operand in made.inputs]
-            changed = any(new is not old for new, old in zip(operands, made.inputs, strict=True))
-            inner = remade(made, operands, None) if changed else made
-            if made is result:
-                inner.name = made.name or node.name
+        built = nodes_since(before.uid, [result])
+        if built:
+            stamp(before, built, result)
+        else:
+            self.reasons |= dict.fromkeys((origin.number for origin in before.origins), _NOTHING)
+        for new in built:
+            new.where = node.where
+            operands = [settled.get(operand.uid, operand) for operand in new.inputs]
+            changed = any(now is not old for now, old in zip(operands, new.inputs, strict=True))
+            inner = remade(new, operands, None) if changed else new
+            if new is result:
+                inner.name = new.name or node.name
                 return inner
-            settled[made.uid] = inner if inner.definition.leaf else self._settled(node, inner)
+            settled[new.uid] = inner if inner.definition.leaf else self._settled(node, inner)
         return result
 
     def _earliest(self, node: Tensor) -> Tensor:
@@ -132,23 +147,14 @@ def _constant(node: Tensor) -> Tensor:
         return const(value_of(node, operands))
 
 
-def _made_since(before: Tensor, result: Tensor) -> list[Tensor]:
-    """The nodes that a rule made, operands first: nodes are numbered as they are made."""
-    stack, seen = [result], {result.uid: result}
-    while stack:
-        for operand in stack.pop().inputs:
-            if operand.uid > before.uid and operand.uid not in seen:
-                seen[operand.uid] = operand
-                stack.append(operand)
-    return [seen[uid] for uid in sorted(seen) if uid > before.uid]
-
-
 def _as_output(tensor: Tensor, name: str, others: Sequence[Tensor]) -> Tensor:
     """An output under its own name: callers ask for it. A node that gives two outputs is there twice."""
     if tensor.name == name and all(tensor is not other for other in others):
         return tensor
     if tensor.definition.leaf:
-        return tensor.reshape(*tensor.shape).named(name)
+        view = tensor.reshape(*tensor.shape).named(name)
+        view.origins = tensor.origins
+        return view
     return remade(tensor, tensor.inputs, name)
 
 

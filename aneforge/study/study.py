@@ -204,7 +204,9 @@ class Study:
         return split
 
     def _partitioning(self) -> Partitioning:
-        from aneforge.study.partitioning import Partitioning  # here, because the cost model and the simulator are heavy
+        from aneforge.study.partitioning import (
+            Partitioning,  # here, because the cost model and the simulator are heavy
+        )
 
         return Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.arguments import Chips, chips_of
-from aneforge.cost.calls import DEFAULT_SCOPE
-from aneforge.cost.calls import check_scope
+from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
 from aneforge.errors import ArgumentError
 from aneforge.sweep.effort import guess_operations
 from aneforge.sweep.models import SweptModel, models_of

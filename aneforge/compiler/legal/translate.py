@@ -138,9 +138,7 @@ def _dtype(signature: Signature) -> str | tuple[str, ...]:
 def _weight_properties(operands: list[str], signature: Signature) -> dict[str, Any]:
     """The properties of constants that rules read: whether gain and offset are uniform, and how a kernel is stored."""
     uniform: dict[str, Any] = {
-        f"{name}_uniform": alike
-        for name, alike in zip(operands, signature.uniform, strict=False)
-        if alike is not None
+        f"{name}_uniform": alike for name, alike in zip(operands, signature.uniform, strict=False) if alike is not None
     }
     stored = [storage for _, _, storage in signature.inputs if storage not in ("", "fp16")]
     return {**uniform, "encoding": stored[0]} if stored else uniform

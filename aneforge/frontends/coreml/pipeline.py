@@ -8,6 +8,7 @@ from typing import Any
 from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
+from aneforge.graph.origins import FileNodes
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["read_pipeline"]
@@ -44,7 +45,9 @@ def read_pipeline(
 def _joined(file: str, graphs: Sequence[Graph], outputs: Sequence[str]) -> Graph:
     """The stages as one graph: an input with the name of an earlier output is that output."""
     given: dict[str, Tensor] = {}
+    file_nodes = FileNodes()
     for graph in graphs:
+        file_nodes.append(graph.file, graph.nodes)
         made: dict[int, Tensor] = {}
         for node in graph.nodes:
             earlier = given.get(node.name or "") if node.op == "input" else None
@@ -59,7 +62,9 @@ def _joined(file: str, graphs: Sequence[Graph], outputs: Sequence[str]) -> Graph
     if missing:
         there = ", ".join(given)
         raise LoadError(f"{file}: no stage gives the output {missing[0]!r}; the stages give {there}")
-    return Graph([given[name] for name in outputs] if outputs else list(graphs[-1].outputs))
+    joined = Graph([given[name] for name in outputs] if outputs else list(graphs[-1].outputs))
+    joined.file = file_nodes
+    return joined
 
 
 def _on_operands(node: Tensor, made: dict[int, Tensor]) -> Tensor:

@@ -19,7 +19,8 @@ from aneforge.frontends.importer.ports import Port, Sizes, input_tensor, output_
 from aneforge.frontends.records import Block, Function, Operation, Ref, StateType, Stored, TensorType, Type, names_read
 from aneforge.frontends.values import NoForm
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import many_axes
+from aneforge.graph.node import many_axes, newest_node
+from aneforge.graph.origins import FileNodes, Origin, nodes_since
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["Importer"]
@@ -63,14 +64,17 @@ class Importer:
         """Of what the last block gave, where an operation stands for a block."""
         self.prefix: list[str] = []
         self.calls: list[str] = []
-        self._named: set[int] = set()  # uids of tensors that carry a name of the file
+        self.nodes = FileNodes()
         self._walked = self._depth = self._looked_at = 0
 
     # The whole.
 
     def graph(self) -> Graph:
         with many_axes():
-            return with_few_axes(self._graph(), self.file)
+            graph = with_few_axes(self._graph(), self.file)
+        graph.file = self.nodes
+        graph.name_by_origins()
+        return graph
 
     def _graph(self) -> Graph:
         scope: Scope = ChainMap(dict(self.constants))
@@ -119,8 +123,6 @@ class Importer:
         shape = self.sizes.extents(name, wrapped.shape, port)
         self.types[name] = TensorType(wrapped.dtype, shape)
         tensor = input_tensor(self.file, name, wrapped.dtype, shape, port.label, image=port.image)
-        if tensor.op != "input":
-            self.tell(tensor, f"{port.label or name}.holds")
         if not isinstance(kind, StateType):
             return self.language.entered(self, name, tensor)
         self.states[name] = State(name, TensorType(wrapped.dtype, shape), tensor)
@@ -226,11 +228,15 @@ class Importer:
     def _operation(self, operation: Operation, scope: Scope) -> None:
         self._walked += 1
         spend("nodes", self._walked, self.where(operation))
+        number = self._walked
         try:
-            op = self.language.bind(self, operation, scope)
+            op = self.language.bind(self, operation, scope)  # which may name it
+            origin = Origin(number, self.label(operation), operation.kind, *self.language.place_of(operation))
+            self.nodes.nodes.append(origin)
             self.returned_types = None
+            newest = newest_node()
             results = self._results(operation, op, scope)
-            self._keep(operation, op, results, scope)
+            self._stamp(origin, newest, self._keep(operation, op, results, scope))
         except _LocatedError:
             raise  # an operation of an inner block has named itself
         except AneforgeError as error:
@@ -272,42 +278,30 @@ class Importer:
             raise LoadError(reason)
         return hosted
 
-    def _keep(self, operation: Operation, op: Any, results: Sequence[Any], scope: Scope) -> None:
+    def _keep(self, operation: Operation, op: Any, results: Sequence[Any], scope: Scope) -> list[Any]:
         unmade = [name for name, _ in operation.outputs[len(results) :] if name and self.is_read(name)]
         if unmade:
             raise LoadError(f"gives {len(results)} results; the file names {len(operation.outputs)}")
-        several = len([name for name, _ in operation.outputs if name]) > 1
         checked = [self.language.checked(op, place, value) for place, value in enumerate(results)]
         kinds = self.language.result_types(op, checked) if self.returned_types is None else self.returned_types
-        label = self.label(operation)
         for place, ((name, stated), value) in enumerate(zip(operation.outputs, checked, strict=False)):
             if not name:
                 continue
-            own = label
-            if several:
-                own = self.language.result_label(op, label, place) if operation.name else self._prefixed(name)
-            self.tell(value, own)
             scope[name] = value
             self.types[name] = stated or (kinds[place] if place < len(kinds) else None)
             self.makers[name] = op
+        return checked
 
-    def tell(self, value: Any, name: str) -> None:
-        """The last tensor of an operation carries its name, so that every later message speaks it."""
-        value = self.language.tensor_in(value)
-        if not isinstance(value, Tensor) or value.definition.leaf or value.uid in self._named:
-            return
-        if not self.language.names_inner_ops:
-            self._named.add(value.named(name).uid)
-            return
-        fresh, waiting = [], [value]
-        while waiting:
-            tensor = waiting.pop()
-            if tensor.uid not in self._named and not tensor.definition.leaf:
-                self._named.add(tensor.uid)
-                fresh.append(tensor)
-                waiting.extend(tensor.inputs)
-        for tensor in fresh:
-            tensor.named(name if tensor is value else f"{name}/{tensor.op}")
+    def _stamp(self, origin: Origin, newest: int, results: Sequence[Any]) -> None:
+        """Say of every tensor that an operation made where it comes from; what an inner block made is its own."""
+        values = [self.language.tensor_in(value) for value in results]
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        if not tensors:
+            self.nodes.reasons[origin.number] = "its value is known when the file is read"
+        elif all(tensor.uid <= newest for tensor in tensors):
+            self.nodes.reasons[origin.number] = "it hands on what it reads"
+        for tensor in nodes_since(newest, tensors):
+            tensor.origins = tensor.origins or (origin,)
 
     # What an operation asks about its surroundings.
 

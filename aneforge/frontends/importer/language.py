@@ -36,8 +36,6 @@ class Language:
     """What to do about a file that breaks the format's own rules."""
     forgets = False
     """Whether values that nothing reads any more are dropped while the model is walked."""
-    names_inner_ops = False
-    """Whether all ops that a rule makes carry the name of the operation, or only the last one."""
 
     def control_for(self, operation: Operation) -> Control | None:
         return self.control.get(operation.kind)
@@ -81,12 +79,12 @@ class Language:
         return value
 
     def tensor_in(self, value: Any) -> Any:
-        """The tensor that carries the name of a value."""
+        """The tensor of a value."""
         return value
 
-    def result_label(self, op: Any, label: str, place: int) -> str:
-        """The name that one of several results carries."""
-        return f"{label}.{place}"
+    def place_of(self, operation: Operation) -> tuple[str, str]:
+        """The module and the line of the model's own code that an operation comes from, where the file says so."""
+        return "", ""
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
         """A result of the whole, and its name."""

@@ -15,7 +15,8 @@ from itertools import groupby
 from aneforge.errors import LoadError
 from aneforge.graph import builders as af
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import MAX_RANK, Shape, make
+from aneforge.graph.node import MAX_RANK, Shape, make, newest_node
+from aneforge.graph.origins import nodes_since
 from aneforge.graph.shapes import broadcast, same_shape
 from aneforge.graph.tensor import Tensor
 
@@ -39,7 +40,10 @@ class _Fold:
         self.held: dict[int, Tensor] = {}
         """What holds the elements of a node: of its shape if that has few axes, otherwise of any."""
         for node in graph.nodes:
+            newest = newest_node()
             self.held[node.uid] = self._folded(node)
+            for new in nodes_since(newest, [self.held[node.uid]]):
+                new.origins = node.origins
 
     def output(self, node: Tensor) -> Tensor:
         if node.ndim > MAX_RANK:

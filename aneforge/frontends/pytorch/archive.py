@@ -22,6 +22,7 @@ import numpy as np
 
 from aneforge.budgets import check_archive
 from aneforge.frontends import LoadError
+from aneforge.frontends.pytorch.naming import plain_trace
 
 __all__ = ["program_in"]
 
@@ -126,7 +127,7 @@ def _check_program(file: Path, program: Any) -> None:
 
     PyTorch evaluates the expressions of sizes, runs the code of guards, writes names into code that it runs, and
     imports the types that a structure names. So each of these must match what ``torch.export.save`` writes. Guards
-    only check inputs; they are removed.
+    only check inputs; they are removed. Of a trace of the model's own code only the last line is kept.
     """
     if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
         raise LoadError(
@@ -137,7 +138,8 @@ def _check_program(file: Path, program: Any) -> None:
     while pending:
         record = pending.pop()
         if isinstance(record, dict):
-            record.pop("stack_trace", None)
+            if "stack_trace" in record:
+                record["stack_trace"] = plain_trace(record["stack_trace"])
             for key, value in record.items():
                 if isinstance(value, str):
                     _check_text(file, record, key, value)

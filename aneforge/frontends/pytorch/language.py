@@ -22,7 +22,7 @@ from aneforge.frontends.forms import truth
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.pytorch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
-from aneforge.frontends.pytorch.naming import Names
+from aneforge.frontends.pytorch.naming import Names, place_of
 from aneforge.frontends.pytorch.node import Node, graph_shape
 from aneforge.frontends.pytorch.quantised import ENCODES
 from aneforge.frontends.pytorch.rules import (
@@ -69,8 +69,6 @@ class _Call:
 
 
 class Torch(Language):
-    names_inner_ops = True
-
     def __init__(self, sizes: Sizes, names: Names, release: Callable[[], None] | None) -> None:
         self.sizes, self.names, self._release = sizes, names, release
         self.shared: dict[Any, Any] = {}
@@ -311,18 +309,19 @@ class Torch(Language):
             value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
         return value
 
-    def result_label(self, op: _Call, label: str, place: int) -> str:
-        node = op.node
-        only = node is None or len(node.shapes) == 1 or node.used_results == frozenset([0])
-        return label if only else f"{label}.{place}"
-
     # Results.
+
+    def place_of(self, operation: Operation) -> tuple[str, str]:
+        """Return the path of the module that ran a call, and the line of the model's own code."""
+        return place_of(operation.source) if hasattr(operation.source, "meta") else ("", "")
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
         """Return a result with the name that the user asked for, or its own name."""
         if not isinstance(value, Tensor):
             value = np.asarray(numbers_of(value), np.float64)
-        name = value.name if isinstance(value, Tensor) else None
+        name = None
+        if isinstance(value, Tensor):
+            name = value.name or next((origin.name for origin in value.origins), None)
         chosen_name = self.output_names[place] if place < len(self.output_names) else self.renamed.get(name or "")
         if chosen_name and chosen_name != name:
             return self.names.unique(chosen_name), value

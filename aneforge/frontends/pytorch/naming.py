@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import Any
 
-__all__ = ["Names"]
+__all__ = ["Names", "place_of", "plain_trace"]
 
 _PLAIN = ("torch.nn.modules.",)
 
@@ -39,6 +41,25 @@ class Names:
             candidate = f"{name}_{number}"
         self.used.add(candidate)
         return candidate
+
+
+_LINE = re.compile(r'File "([\w ./\\:+-]+)", line (\d+)')
+_MOST_LETTERS = 1 << 16  # of a trace that is looked through
+
+
+def plain_trace(trace: Any) -> str:
+    """The last line of the model's own code that a trace names, in PyTorch's form; empty where it names none. A trace
+    of a file is a stranger's text, and PyTorch writes traces into code."""
+    lines = _LINE.findall(trace[-_MOST_LETTERS:]) if isinstance(trace, str) else []
+    places = [line for line in lines if "/torch/" not in line[0]] or lines
+    return f'File "{places[-1][0]}", line {places[-1][1]}' if places else ""
+
+
+def place_of(node: Any) -> tuple[str, str]:
+    """The path of the module that ran a node, and the line of the model's own code."""
+    trace = _LINE.search(plain_trace(node.meta.get("stack_trace")))
+    line = "" if trace is None else f"{PurePath(trace[1]).name}:{trace[2]}"
+    return _module(node)[0], line
 
 
 def _stack(node: Any) -> list[tuple[str, Any]]:
