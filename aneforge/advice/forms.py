@@ -1,107 +1,122 @@
-"""The forms that ``tune`` knows: attention, tiles, and layers by another op.
-
-A place can gain no more than its layers take. The places that take most are priced alone, before and after, and the
-best form of each kind is then applied wherever it gains.
-"""
+"""Every form that is weighed: attention, large layers in pieces, layers by another op, and weights in stored forms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cache
 
-from aneforge.advice.change import LEAST_GAIN, Proposal, Question, estimated_graph
-from aneforge.cost.host import host_band
-from aneforge.output.text import plural
-from aneforge.rewrites.forms import OP_FORMS
-from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
-from aneforge.study.split import HOST
-from aneforge.tuning.attention import ATTENTION_FORMS
-from aneforge.tuning.places import Places, apart, places_of, price
-from aneforge.tuning.tiling import TILING_FORMS
+import numpy as np
 
-__all__ = ["other_forms"]
+from aneforge.advice.attention import ATTENTION_FORMS, row_bounds
+from aneforge.codecs.storages import Storage, streamed_storages
+from aneforge.compiler.legal.rewrites.pieces import Cut
+from aneforge.graph.forms import FormContext, GraphForm, Site
+from aneforge.graph.layer_forms import OP_FORMS, layer_of
+from aneforge.graph.ops.shape import concat
+from aneforge.graph.tensor import Tensor
+from aneforge.targets.chip import Target
 
-_FORMS = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
-_MOST_PRICED = 16  # kinds of places that are compiled by themselves, for all chips together
-_Standing = dict[str, float]
-"""By chip, what the layers of all places of a group take now."""
+__all__ = ["PLAIN_FORMS", "TILING_FORMS", "encoding_forms", "forms_for"]
+
+_COUNTS = (2, 4)
 
 
-def other_forms(question: Question) -> Iterator[Proposal]:
-    """For each kind of form the one that gains most on a chip."""
-    places = _worth_pricing(question)
-    for group in places:
-        price(question.study, group)
-    gains = {group: _gains(group, standing) for group, standing in places.items()}
-    chosen: dict[tuple[str, tuple[int, ...]], tuple[Rewrite, list[Site], dict[str, float]]] = {}
-    for chip in question.splits:
-        best: dict[str, tuple[float, Rewrite, list[Site]]] = {}
-        for rewrite in {group.rewrite.name: group.rewrite for group in places}.values():
-            gaining = [group for group in places if group.rewrite is rewrite and gains[group].get(chip, 0.0) > 0]
-            gain = sum(gains[group][chip] for group in gaining)
-            if gain > best.get(rewrite.kind, (0.0,))[0]:
-                best[rewrite.kind] = gain, rewrite, apart([site for group in gaining for site in group.sites])
-        for gain, rewrite, sites in best.values():
-            key = rewrite.name, tuple(site.node.uid for site in sites)
-            chosen.setdefault(key, (rewrite, sites, {}))[2][chip] = gain
-    for rewrite, sites, most in chosen.values():
-        nodes = tuple(question.names[site.node.uid] for site in sites)
-        doc = rewrite.doc.rstrip(".")
-        yield Proposal(
-            family=rewrite.kind,
-            name=rewrite.name,
-            cause="layers",
-            what=f"{doc[0].lower()}{doc[1:]}, at {plural(len(sites), 'place')}",
-            nodes=nodes,
-            most=most,
-            after=estimated_graph(question, partial(applied, question.graph, sites)),
-            numbers="same results up to rounding (aneforge tune builds it and checks them)",
-        )
+def _spills(x: Tensor, node: Tensor, context: FormContext) -> bool:
+    return 2 * (x.size + node.size) > context.working_set
 
 
-def _gains(group: Places, standing: _Standing) -> dict[str, float]:
-    """By chip, what all places of a group gain. Where a chip refuses one as it is, it is on the host now, and its time
-    there counts."""
-    count = len(group.sites)
-    return {
-        chip: count * (group.before.get(chip, standing[chip] / count) - after) for chip, after in group.after.items()
-    }
+def _by_outputs(count: int) -> GraphForm:
+    """Each tile makes some of the outputs from the whole input."""
+
+    def find(node: Tensor, context: FormContext) -> Site | None:
+        layer = layer_of(node)
+        if layer is None or layer.groups != 1 or layer.weight.shape[0] < count or not _spills(layer.x, node, context):
+            return None
+
+        def build(x: Tensor) -> Tensor:
+            parts = []
+            for begin, size in row_bounds(layer.weight.shape[0], count):
+                bias = None if layer.bias is None else layer.bias[begin : begin + size]
+                parts.append(layer.build(x, layer.weight[begin : begin + size], bias))
+            return concat(parts, axis=x.ndim - 1 if layer.steps is None else 1)
+
+        return Site(node, (layer.x,), build)
+
+    return GraphForm("tiling", f"output-tiles-{count}", f"The outputs of a large layer in {count} tiles.", find)
 
 
-def _worth_pricing(question: Question) -> dict[Places, _Standing]:
-    """The places whose layers take most of a call on some chip: a place can gain no more than they take."""
-    layer_us = {name: _us_by_node(question, name) for name in question.splits}
-    standing = {group: _standing(question, group, layer_us) for group in places_of(question.study, _FORMS)}
+def _by_rows(count: int) -> GraphForm:
+    """Each tile makes all outputs of some rows: of a matrix, or of an image where every place stands by itself."""
 
-    def share(group: Places) -> float:
-        return max(us / question.estimates[chip].us for chip, us in standing[group].items())
+    def find(node: Tensor, context: FormContext) -> Site | None:
+        layer = layer_of(node)
+        if layer is None or not _spills(layer.x, node, context):
+            return None
+        if layer.steps is not None and not layer.is_pointwise:
+            return None
+        axis = layer.x.ndim - 2 if layer.steps is None else 2
+        if layer.x.ndim < 2 or layer.x.shape[axis] < count:
+            return None
 
-    able = [group for group in standing if share(group) >= LEAST_GAIN]
-    return {group: standing[group] for group in sorted(able, key=lambda group: -share(group))[:_MOST_PRICED]}
+        def build(x: Tensor) -> Tensor:
+            cut = Cut(x, axis)
+            tiles = [cut.piece(begin, size) for begin, size in row_bounds(x.shape[axis], count)]
+            return concat([layer.build(tile, layer.weight, layer.bias) for tile in tiles], axis=axis)
+
+        return Site(node, (layer.x,), build)
+
+    return GraphForm("tiling", f"row-tiles-{count}", f"The rows of a large layer in {count} tiles.", find)
 
 
-def _standing(
-    question: Question, group: Places, layer_us: Mapping[str, Mapping[str, Mapping[int, float]]]
-) -> _Standing:
-    standing = dict.fromkeys(group.chips, 0.0)
-    for site in group.sites:
-        names = [question.names[uid] for uid in covered(site)]
-        for chip in group.chips:
-            layers = {number: us for name in names for number, us in layer_us[chip].get(name, {}).items()}
-            standing[chip] += sum(layers.values())
-    return standing
+def _split_sum(count: int) -> GraphForm:
+    """Each part sums some of the inputs; partial sums are rounded to fp16 before they are added."""
+
+    def find(node: Tensor, context: FormContext) -> Site | None:
+        layer = layer_of(node)
+        if layer is None or layer.steps is not None or layer.weight.shape[1] < max(context.long_sum, count):
+            return None
+
+        def build(x: Tensor) -> Tensor:
+            cut = Cut(x, x.ndim - 1)
+            total: Tensor | None = None
+            for begin, size in row_bounds(layer.weight.shape[1], count):
+                bias = layer.bias if total is None else None
+                part = layer.build(cut.whole(cut.piece(begin, size)), layer.weight[:, begin : begin + size], bias)
+                total = part if total is None else total + part
+            assert total is not None
+            return total
+
+        return Site(node, (layer.x,), build)
+
+    return GraphForm("tiling", f"split-sum-{count}", f"A long sum as {count} shorter ones, added.", find)
 
 
-def _us_by_node(question: Question, chip: str) -> Mapping[str, Mapping[int, float]]:
-    """What the layers behind each of the user's nodes take, by the number of the layer. A node of the host counts
-    with the changes of device around it, under a number of its own."""
-    by_node: dict[str, dict[int, float]] = {}
-    estimate, split = question.estimates[chip], question.splits[chip]
-    for layer in estimate.layers:
-        for source in layer.sources:
-            by_node.setdefault(source, {})[layer.number] = layer.us
-    around = 2 * estimate.crossings_us / max(1, estimate.crossings)
-    for node in split.cut.operations.counted:
-        if split.device_of[node.uid] == HOST:
-            by_node[split.names[node.uid]] = {-1 - node.uid: host_band([node]).middle + around}
-    return by_node
+TILING_FORMS = (
+    *(_by_outputs(count) for count in _COUNTS),
+    *(_by_rows(count) for count in _COUNTS),
+    *(_split_sum(count) for count in _COUNTS),
+)
+PLAIN_FORMS = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
+"""Forms that keep the weights as they are."""
+
+
+def _stored_as(storage: Storage) -> GraphForm:
+    def find(node: Tensor, context: FormContext) -> Site | None:
+        layer = layer_of(node)
+        if layer is None or not storage.pays(layer.weight):
+            return None
+        stored = cache(lambda: storage.write(layer.weight))  # a weight is written when somebody tries it, and once
+        kept = np.count_nonzero(layer.weight) if storage.name == "sparse" else 0
+        return layer.stored_as(stored, traits=kept)
+
+    name = storage.encoding
+    return GraphForm("encoding", name, f"The weights of a layer stored as {name}.", find)
+
+
+def encoding_forms(target: Target) -> tuple[GraphForm, ...]:
+    """A form for each way of storing weights that the chip streams."""
+    return tuple(map(_stored_as, streamed_storages(target)))
+
+
+def forms_for(target: Target, compressed: bool = False) -> tuple[GraphForm, ...]:
+    """Every form that a search on a target weighs; compressed weights only where they are allowed."""
+    return (*PLAIN_FORMS, *encoding_forms(target)) if compressed else PLAIN_FORMS

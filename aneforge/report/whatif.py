@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aneforge.advice import Advice
-from aneforge.compress.everywhere import StoredForm, stored_everywhere
-from aneforge.compress.storage import DEFAULT_ENCODINGS
+from aneforge.advice.stored import FP16, StoredForm, stored_everywhere
+from aneforge.codecs.storages import DEFAULT_STORAGES
 from aneforge.report.programs import size_of
 from aneforge.report.rows import ChangeRow, StoredRow, short
 from aneforge.study.partition import Partition
@@ -61,25 +61,23 @@ def stored_rows(study: Study) -> tuple[tuple[StoredRow, ...], str]:
     model is large. What the model has now comes first."""
     splits = study.timed()
     count = max(1, _COMPILED // max(1, size_of(splits)))
-    tried, left_out = DEFAULT_ENCODINGS[:count], DEFAULT_ENCODINGS[count:]
+    tried, left_out = DEFAULT_STORAGES[:count], DEFAULT_STORAGES[count:]
     rows = tuple(_stored_row(form, splits) for form in stored_everywhere(study, tried))
     return rows, f"Left out, since the model is large: {', '.join(left_out)}." if left_out else ""
 
 
 def _stored_row(form: StoredForm, splits: Mapping[str, Partition]) -> StoredRow:
+    placed = {name: form.placement(name) for name in form.chips}
+    reasons = {} if form.name == FP16 else {name: place.why for name, place in placed.items() if place.why}
     return StoredRow(
         name=form.name,
         what=form.what,
         layers=form.layers,
         bytes=form.stored_bytes,
         rounding=None if form.rounding is None else short(form.rounding),
-        streaming={name: on_chip.streaming for name, on_chip in form.chips.items()},
-        program_bytes={name: on_chip.program_bytes for name, on_chip in form.chips.items()},
-        us={name: short(on_chip.us) for name, on_chip in form.chips.items() if on_chip.us is not None},
-        why={
-            name: with_label(on_chip.why, splits[name].target, chip_label(name))
-            for name, on_chip in form.chips.items()
-            if on_chip.why
-        },
-        evidence={name: on_chip.evidence for name, on_chip in form.chips.items() if on_chip.evidence},
+        streaming={name: form.layers if form.name == FP16 else one.streaming for name, one in form.chips.items()},
+        program_bytes={name: one.program_bytes for name, one in form.chips.items()},
+        us={name: short(place.us) for name, place in placed.items() if place.us is not None},
+        why={name: with_label(why, splits[name].target, chip_label(name)) for name, why in reasons.items()},
+        evidence=dict(form.evidence),
     )

@@ -10,35 +10,32 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aneforge.advice.checking import Checker, Deviation, Inputs
+from aneforge.advice.forms import forms_for
+from aneforge.advice.proposals import Figure, Proposal, Trial, Workbench, places_of, price_alone, timed
+from aneforge.advice.tuning import Candidate, Tuning
 from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import resolve_target
-from aneforge.errors import AneforgeError, ArgumentError, first_line
+from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.graph.forms import GraphForm, Site, applied, covered
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
 from aneforge.output.progress import Progress
-from aneforge.rewrites.forms import OP_FORMS
-from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
 from aneforge.study.study import Study
 from aneforge.targets.chip import Target
-from aneforge.tuning.attention import ATTENTION_FORMS
-from aneforge.tuning.checking import Check, Checker, Inputs
-from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined, risks_by_chip, timed_whole
-from aneforge.tuning.records import Candidate, Figure, Tuning
-from aneforge.tuning.stored_forms import encoding_forms
-from aneforge.tuning.tiling import TILING_FORMS
 
-__all__ = ["Limits", "forms_for", "refuse_reps", "search", "tune", "tuned_model"]
+__all__ = ["SearchLimits", "form_proposals", "refuse_reps", "search", "tune", "tuned_model"]
 
 _REPS = 20  # the default of the public signature
 LEAST_GAIN = 1.005  # less is noise of the model, and no reason to change a graph
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """What a search may do and what it must keep to."""
 
     budget: int = 8
@@ -70,12 +67,6 @@ def _at_least(value: float, least: float, name: str, meaning: str) -> None:
         raise AneforgeError(f"{name}: {value!r} is not allowed; {meaning}. Give a number of {least:g} or more.")
 
 
-def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:
-    """Every form that a search on a target weighs; compressed weights only where they are allowed."""
-    plain = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
-    return (*plain, *encoding_forms(target)) if compressed else plain
-
-
 def tune(
     out: Source,
     budget: int = 8,
@@ -101,7 +92,7 @@ def tune(
     slower than the graph as it was given, by the same estimate.
     """
     refuse_reps("tune", reps)
-    limits = Limits(budget, prune_factor, atol, min_lossy_speedup, target_error)
+    limits = SearchLimits(budget, prune_factor, atol, min_lossy_speedup, target_error)
     model = tuned_model(search(graph_of(out, dims, function), chip_of(target, out), limits, inputs, verbose))
     warn_of(model)
     return model
@@ -121,7 +112,7 @@ def tuned_model(tuning: Tuning) -> Model:
         raise ArgumentError(
             "model",
             f"af.tune gives one program, and this model runs {tuning.in_part}. Run 'aneforge tune', or take the graph "
-            "of aneforge.tuning.search.search(model, target), and give it to af.partition.",
+            "of aneforge.advice.search(model, target), and give it to af.partition.",
         )
     model = build(tuning.graph, tuning.target)
     model.tuning = tuning
@@ -131,18 +122,61 @@ def tuned_model(tuning: Tuning) -> Model:
 def search(
     out: Tensor | Sequence[Tensor] | Graph,
     target: str | int | Target | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     inputs: Inputs = None,
     verbose: bool = False,
     progress: Progress | None = None,
 ) -> Tuning:
     """Look for a faster form of a graph on one target; ``progress`` hears which candidate is being tried."""
-    allowed, chip = limits or Limits(), resolve_target(target)
+    allowed, chip = limits or SearchLimits(), resolve_target(target)
     study = Study(out, chip)
     run = _Search(study, allowed, inputs, verbose, progress)
     forms = forms_for(chip, allowed.target_error is not None)
-    run.all(in_order(joined(changes_of(study, forms)), forms))
+    run.all(_in_order(_joined(form_proposals(study, forms), run.name), forms, run.name))
     return run.result()
+
+
+def form_proposals(study: Study, forms: Iterable[GraphForm]) -> list[Proposal]:
+    """Every form that fits somewhere on the one chip of a study, with the prices of its places; the one that gains
+    most first. None where the chip refuses the place before or after."""
+    (chip,) = study.chips
+    chosen = list(forms)
+    proposals = []
+    for places in places_of(study, chosen):
+        price_alone(study, places)
+        if chip in places.before and chip in places.after:
+            proposals.append(Proposal(places.form.name, places.form.kind, tuple(places.sites), (places,)))
+    return _in_order(proposals, chosen, chip)
+
+
+def _in_order(proposals: Iterable[Proposal], forms: Sequence[GraphForm], chip: str) -> list[Proposal]:
+    """What gains most first; equals as the forms and the nodes stand."""
+    order = {form.name: place for place, form in enumerate(forms)}
+
+    def rank(proposal: Proposal) -> tuple[float, int, int]:
+        return -proposal.gain(chip), order[proposal.name], proposal.sites[0].node.uid
+
+    return sorted(proposals, key=rank)
+
+
+def _joined(proposals: Sequence[Proposal], chip: str) -> list[Proposal]:
+    """One proposal more for each form of weights that gains in layers of several shapes: in all of them together,
+    since what one layer gains is little of a whole call."""
+    together: dict[str, list[Proposal]] = {}
+    for proposal in proposals:
+        if proposal.lossy and proposal.gain(chip) > 0:
+            together.setdefault(proposal.name, []).append(proposal)
+    joined = [
+        Proposal(
+            name,
+            alike[0].kind,
+            tuple(site for proposal in alike for site in proposal.sites),
+            tuple(places for proposal in alike for places in proposal.places),
+        )
+        for name, alike in together.items()
+        if len(alike) > 1
+    ]
+    return [*proposals, *joined]
 
 
 @dataclass
@@ -161,21 +195,19 @@ class _Search:
     def __init__(
         self,
         study: Study,
-        limits: Limits,
+        limits: SearchLimits,
         inputs: Inputs,
         verbose: bool,
         progress: Progress | None = None,
     ) -> None:
         ((self.name, self.chip),) = study.chips.items()
-        self.study, self.limits, self.verbose, self.progress = study, limits, verbose, progress
-        split, estimate = timed_whole(study)
+        self.limits, self.verbose, self.progress = limits, verbose, progress
+        split, estimate = timed(study)
+        self.bench = Workbench(study)
         self.measured = estimate.basis.measured
         self.in_part = split.in_part
-        self.host_ops = split.ops - split.on_engine
-        self.check = Checker(split, sum(layer.flops for layer in estimate.layers), inputs)
-        self.untouched = figure(estimate)
-        self.risks = risks_by_chip(study)[self.name]
-        self.names = study.names
+        self.check = Checker(split, estimate, inputs)
+        self.untouched = Figure.of(estimate)
         self.best = _Kept(study.graph, self.untouched)
         self.candidates: list[Candidate] = []
         self.tried = 0
@@ -200,103 +232,82 @@ class _Search:
             in_part=self.in_part,
         )
 
-    def all(self, changes: Sequence[Change]) -> None:
-        """Each change in turn, the one that gains most first."""
-        at: dict[int, list[tuple[Change, float]]] = {}
-        for change in changes:
-            for site, after in zip(change.sites, change.after, strict=True):
-                at.setdefault(site.node.uid, []).append((change, after))
-        for change in changes:
-            pairs = zip(change.sites, change.before, strict=True)
-            candidate = self.weigh(
-                change, sum(min([was, *(option[1] for option in at[site.node.uid])]) for site, was in pairs)
-            )
-            if not candidate.kept:  # a change that failed does not count for the others at its place
-                for site in change.sites:
-                    at[site.node.uid] = [option for option in at[site.node.uid] if option[0] is not change]
+    def all(self, proposals: Sequence[Proposal]) -> None:
+        """Each proposal in turn, the one that gains most first."""
+        times_at: dict[int, dict[Proposal, float]] = {}
+        for proposal in proposals:
+            for site, _, after in proposal.prices(self.name):
+                times_at.setdefault(site.node.uid, {})[proposal] = after
+        for proposal in proposals:
+            prices = proposal.prices(self.name)
+            best = sum(min([before, *times_at[site.node.uid].values()]) for site, before, _ in prices)
+            candidate = self.weigh(proposal, best)
+            if not candidate.kept:  # a form that failed does not count for the others at its place
+                for site in proposal.sites:
+                    times_at[site.node.uid].pop(proposal, None)
             self.candidates.append(candidate)
             figures = "" if candidate.estimate is None else f" {candidate.estimate.us:.1f} us,"
             self.say(f"{candidate.name} at {', '.join(candidate.nodes[:2])}:{figures} {candidate.why}")
 
-    def weigh(self, change: Change, best: float) -> Candidate:
-        free = tuple(site for site in change.sites if not covered(site) & self.best.places)
+    def weigh(self, proposal: Proposal, best: float) -> Candidate:
+        free = tuple(site for site in proposal.sites if not covered(site) & self.best.places)
         if not free:
-            return self.candidate(change, change.sites, "its place is built another way already")
-        after_us = sum(change.after)
+            return self.candidate(proposal, proposal.sites, "its place is built another way already")
+        after_us = sum(after for *_, after in proposal.prices(self.name))
         if after_us > self.limits.prune_factor * best:
-            return self.candidate(change, free, f"pruned: {after_us:.1f} us there, the best form {best:.1f} us")
+            return self.candidate(proposal, free, f"pruned: {after_us:.1f} us there, the best form {best:.1f} us")
         if self.tried >= self.limits.budget:
-            return self.candidate(change, free, f"the budget of {self.limits.budget} is spent")
+            return self.candidate(proposal, free, f"the budget of {self.limits.budget} is spent")
         if self.progress is not None:
-            self.progress(self.tried, self.limits.budget, f"trying {change.rewrite.name}")
+            self.progress(self.tried, self.limits.budget, f"trying {proposal.name}")
         self.tried += 1
-        return self.attempt(change, free)
+        return self.attempt(proposal, free)
 
-    def attempt(self, change: Change, sites: tuple[Site, ...]) -> Candidate:
+    def attempt(self, proposal: Proposal, sites: tuple[Site, ...]) -> Candidate:
         """Compile the whole with one more change; simulate it where it is faster; keep it where the numbers hold."""
-        try:
-            graph = applied(self.study.graph, [*self.best.sites, *sites])
-            changed = self.study.with_graph(graph)
-            split, timed = timed_whole(changed)
-        except AneforgeError as error:
-            return self.candidate(change, sites, f"refused: {first_line(error)}")
-        if split.ops - split.on_engine > self.host_ops:
-            why = next(why for uid, why in split.reasons.items())
-            return self.candidate(change, sites, f"refused: {why}")
-        estimate = figure(timed)
-        warned = self.warned(changed)
-        if warned is not None:
-            return self.candidate(change, sites, f"the gate warns: {warned}", estimate)
-        if estimate.us * LEAST_GAIN > self.best.estimate.us:
-            return self.candidate(change, sites, f"not faster than {self.best.estimate.us:.1f} us", estimate)
-        check = self.check(split)
-        fault = self.numbers(change, estimate, check)
+        chosen = [*self.best.sites, *sites]
+        trial = self.bench.tried(lambda: applied(self.bench.graph, chosen), [self.name])[self.name]
+        if trial.fault or trial.split is None or trial.figure is None:
+            return self.candidate(proposal, sites, trial.fault, trial)
+        gain = self.best.estimate.us / trial.figure.us
+        if gain < LEAST_GAIN:
+            return self.candidate(proposal, sites, f"not faster than {self.best.estimate.us:.1f} us", trial)
+        check = self.check(trial.split)
+        fault = self.numbers(proposal, gain, check)
         if fault is not None:
-            return self.candidate(change, sites, fault, estimate, check)
-        gain = self.best.estimate.us / estimate.us
-        self.best = _Kept(
-            graph,
-            estimate,
-            check.error,
-            [*self.best.sites, *sites],
-            self.best.places.union(*(covered(site) for site in sites)),
-            self.best.compressed or change.rewrite.lossy,
-        )
-        return self.candidate(change, sites, f"kept: {gain:.2f} times faster", estimate, check, kept=True)
+            return self.candidate(proposal, sites, fault, trial, check)
+        places = self.best.places.union(*map(covered, sites))
+        compressed = self.best.compressed or proposal.lossy
+        self.best = _Kept(trial.split.graph, trial.figure, check.error, chosen, places, compressed)
+        return self.candidate(proposal, sites, f"kept: {gain:.2f} times faster", trial, check, kept=True)
 
-    def warned(self, changed: Study) -> str | None:
-        """What the gate says of the real chip's numbers that it did not say of the untouched graph."""
-        risks = risks_by_chip(changed)[self.name]
-        return next((message for rule, message in risks.items() if rule not in self.risks), None)
-
-    def numbers(self, change: Change, estimate: Figure, check: Check) -> str | None:
+    def numbers(self, proposal: Proposal, gain: float, check: Deviation) -> str | None:
         """Why a program's numbers are not accepted; None if they are."""
-        compressed = self.best.compressed or change.rewrite.lossy
+        compressed = self.best.compressed or proposal.lossy
         limit = self.limits.target_error if compressed else self.limits.atol
         assert limit is not None
         if check.error > limit:
             return f"error {check.error:.1e}, {limit:g} is allowed"
-        gain = self.best.estimate.us / estimate.us
-        if (change.rewrite.lossy or not check.same_bits) and gain < self.limits.min_lossy_speedup:
+        if (proposal.lossy or not check.same_bits) and gain < self.limits.min_lossy_speedup:
             return f"other bits for {gain:.2f} times the speed; {self.limits.min_lossy_speedup:g} is asked"
         return None
 
     def candidate(
         self,
-        change: Change,
+        proposal: Proposal,
         sites: Sequence[Site],
         why: str,
-        estimate: Figure | None = None,
-        check: Check | None = None,
+        trial: Trial | None = None,
+        check: Deviation | None = None,
         kept: bool = False,
     ) -> Candidate:
         return Candidate(
-            name=change.rewrite.name,
-            kind=change.rewrite.kind,
-            nodes=tuple(self.names[site.node.uid] for site in sites),
+            name=proposal.name,
+            kind=proposal.kind,
+            nodes=tuple(self.bench.names[site.node.uid] for site in sites),
             kept=kept,
             why=why,
-            estimate=estimate,
+            estimate=None if trial is None else trial.figure,
             error=None if check is None else check.error,
             same_bits=None if check is None else check.same_bits,
         )

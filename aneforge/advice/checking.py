@@ -1,29 +1,32 @@
-"""Whether two programs give the same numbers: both simulated on the same inputs."""
+"""What a change does to the numbers: the changed model and the untouched one, simulated on the same inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.cost.estimate import Estimate
+from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.sim.inputs import drawn_sample
 from aneforge.study.partition import Partition
 
-__all__ = ["Check", "Checker", "distance"]
+__all__ = ["METRICS", "Checker", "Deviation", "Metric", "distance", "metric_of"]
 
 _EXACT_FLOPS = 8e9  # above it the exact engine takes many seconds a run, and sums are done in single precision
 
 Inputs = Mapping[str, Any] | Sequence[Any] | np.ndarray | None
 Outputs = dict[str, np.ndarray]
+Metric = Callable[[Sequence[Outputs], Sequence[Outputs]], float]
+"""Takes the outputs of each sample by name, then those of the untouched model, and gives one number."""
 
 
 @dataclass(frozen=True)
-class Check:
-    """Two programs on the same inputs."""
+class Deviation:
+    """How far two programs are apart on the same inputs."""
 
     error: float
     same_bits: bool
@@ -40,11 +43,12 @@ class Checker:
     def __init__(
         self,
         untouched: Partition,
-        flops: float,
+        estimate: Estimate,
         inputs: Inputs = None,
         samples: Sequence[Mapping[str, np.ndarray]] | None = None,
         mode: str | None = None,
     ) -> None:
+        flops = sum(layer.flops for layer in estimate.layers)
         self.mode = mode or ("exact" if flops <= _EXACT_FLOPS else "fast")
         self._untouched = untouched
         self.samples = [_feeds(untouched, inputs)] if samples is None else list(samples)
@@ -59,19 +63,19 @@ class Checker:
         runner = split.runner(self.mode)
         return [runner.run(feeds).outputs for feeds in self.samples]
 
-    def __call__(self, other: Partition) -> Check:
+    def __call__(self, other: Partition) -> Deviation:
         """The largest error over all outputs and samples."""
         return self.compared(self.outputs(other))
 
-    def compared(self, outputs: Sequence[Outputs]) -> Check:
+    def compared(self, outputs: Sequence[Outputs]) -> Deviation:
         pairs = [
             list(zip(expected.values(), actual.values(), strict=True))
             for expected, actual in zip(self.expected, outputs, strict=True)
         ]
         flat = [pair for sample in pairs for pair in sample]
         if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in flat):
-            return Check(0.0, True)
-        return Check(max(distance(a, b) for a, b in flat), False, min(map(_cosine, pairs)))
+            return Deviation(0.0, True)
+        return Deviation(max(distance(a, b) for a, b in flat), False, min(map(_cosine, pairs)))
 
 
 def _cosine(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -113,3 +117,50 @@ def _feeds(split: Partition, inputs: Inputs) -> dict[str, np.ndarray]:
     if len(arrays) != len(ports):
         raise AneforgeError(f"inputs: {len(arrays)} were given; the graph takes {len(ports)}: {names}.")
     return dict(zip(ports, arrays, strict=True))
+
+
+def _top1(outputs: Sequence[Outputs], expected: Sequence[Outputs]) -> float:
+    """The share of rows of the first output whose largest number is at the same place as in the untouched model."""
+    same = [
+        np.argmax(next(iter(ours.values())), axis=-1) == np.argmax(next(iter(theirs.values())), axis=-1)
+        for ours, theirs in zip(outputs, expected, strict=True)
+    ]
+    return float(np.mean(np.concatenate([np.atleast_1d(part).reshape(-1) for part in same])))
+
+
+def _rmse(outputs: Sequence[Outputs], expected: Sequence[Outputs]) -> float:
+    """The root of the mean square difference over all outputs."""
+    gaps = [
+        (ours[name].astype(np.float64) - theirs[name].astype(np.float64)).reshape(-1)
+        for ours, theirs in zip(outputs, expected, strict=True)
+        for name in theirs
+    ]
+    return float(np.sqrt(np.mean(np.concatenate(gaps) ** 2)))
+
+
+METRICS: dict[str, Metric] = {"top1": _top1, "rmse": _rmse}
+
+
+def metric_of(metric: str | Metric | None) -> Metric | None:
+    """A metric by name, or the user's own function, which must give one number."""
+    if metric is None:
+        return None
+    if isinstance(metric, str):
+        if metric not in METRICS:
+            raise ArgumentError(
+                "metric", f"{metric!r} is not a metric; choose one: {', '.join(METRICS)}, or give a function."
+            )
+        return METRICS[metric]
+    if not callable(metric):
+        raise ArgumentError("metric", f"{metric!r} is neither a name nor a function of two lists of outputs.")
+    own = metric
+
+    def checked(outputs: Sequence[Outputs], expected: Sequence[Outputs]) -> float:
+        try:
+            value: Any = own(outputs, expected)
+            return float(value)
+        except Exception as error:  # the user's own code: say where it failed
+            problem = f"the function failed: {type(error).__name__}: {error}. It takes two lists of outputs by name."
+            raise ArgumentError("metric", problem) from None
+
+    return checked

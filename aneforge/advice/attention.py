@@ -1,4 +1,5 @@
-"""Forms of attention: in parts (product, softmax, product), as the engine's own layer, or a few query rows at a time.
+"""Forms of attention: in parts (product, softmax, product), as the engine's own layer, or a few query rows at a time;
+and in how many tiles to go over them.
 
 Rows of a softmax do not depend on one another, so attention over some of the queries is those rows of the whole.
 """
@@ -6,22 +7,32 @@ Rows of a softmax do not depend on one another, so attention over some of the qu
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from aneforge.advice.proposals import context_on, timed
+from aneforge.compiler.compile import resolve_target
+from aneforge.errors import AneforgeError
+from aneforge.graph.forms import FormContext, GraphForm, Site, applied
+from aneforge.graph.graph import Graph
 from aneforge.graph.node import make
 from aneforge.graph.ops.elementwise import times
 from aneforge.graph.ops.layers import sdpa
 from aneforge.graph.ops.leaf import const
+from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
-from aneforge.rewrites.rewrite import Rewrite, Scene, Site
+from aneforge.study.study import Study
+from aneforge.targets.assumed import compile_fact
+from aneforge.targets.chip import Target
 
-__all__ = ["ATTENTION_FORMS", "TILE_COUNTS", "query_tiles", "row_bounds"]
+__all__ = ["ATTENTION_FORMS", "attention_tiles", "query_tiles", "row_bounds", "tune_attention"]
 
-TILE_COUNTS = (2, 3, 4, 6, 8)
+_TILE_COUNTS = (2, 3, 4, 6, 8)
+CANDIDATES = (1, 2, 3, 4, 5, 6, 8)
 _BETWEEN = ("mul", "add", "sub", "real_div", "linear_activation", "tanh")
 """What may stand between the first product and the softmax: each keeps rows apart."""
 _MOST = 6  # scale, soft cap (three), mask and one to spare
@@ -39,16 +50,16 @@ class _Attention:
     """Second operands of the chain that are computed, such as a mask."""
 
 
-def _attention_at(node: Tensor, scene: Scene) -> _Attention | None:
+def _attention_at(node: Tensor, context: FormContext) -> _Attention | None:
     """Attention whose parts nobody else reads, behind its last product."""
     if node.op != "matmul" or node.inputs[0].op != "softmax":
         return None
     soft, v = node.inputs
-    if soft.attrs["axis"] != soft.ndim - 1 or not scene.is_private(soft) or soft.shape[:-2] != node.shape[:-2]:
+    if soft.attrs["axis"] != soft.ndim - 1 or not context.is_private(soft) or soft.shape[:-2] != node.shape[:-2]:
         return None
     chain, others, step = [soft], [], soft.inputs[0]
     while step.op in _BETWEEN and len(chain) < _MOST:
-        if not scene.is_private(step) or step.shape != soft.shape:
+        if not context.is_private(step) or step.shape != soft.shape:
             return None
         main = [operand for operand in step.inputs if operand.shape == soft.shape and operand.op != "const"]
         if not main:
@@ -56,7 +67,7 @@ def _attention_at(node: Tensor, scene: Scene) -> _Attention | None:
         others += [operand for operand in step.inputs if operand is not main[0] and operand.op != "const"]
         chain.append(step)
         step = main[0]
-    if step.op != "matmul" or not scene.is_private(step) or step.shape != soft.shape:
+    if step.op != "matmul" or not context.is_private(step) or step.shape != soft.shape:
         return None
     q, keys = step.inputs
     if q.ndim < 2 or q.shape[:-2] != soft.shape[:-2]:
@@ -97,19 +108,19 @@ def _by_tiles(attention: _Attention, tiles: int, q: Tensor, keys: Tensor, v: Ten
     return concat(parts, axis=q.ndim - 2)
 
 
-def query_tiles(tiles: int) -> Rewrite:
+def query_tiles(tiles: int) -> GraphForm:
     """Attention, or the engine's own attention layer, as so many products over some of the queries each."""
 
-    def find(node: Tensor, scene: Scene) -> Site | None:
+    def find(node: Tensor, context: FormContext) -> Site | None:
         if _is_plain_layer(node):
             return _parts_site(node, tiles) if node.shape[2] >= tiles else None
-        attention = _attention_at(node, scene)
+        attention = _attention_at(node, context)
         if attention is None or attention.q.shape[-2] < tiles or attention.q.ndim < 3:
             return None
         operands = (attention.q, attention.keys, attention.v, *attention.others)
         return Site(node, operands, lambda q, keys, v, *others: _by_tiles(attention, tiles, q, keys, v, *others))
 
-    return Rewrite("attention", f"query-tiles-{tiles}", f"Attention over the queries in {tiles} tiles.", find)
+    return GraphForm("attention", f"query-tiles-{tiles}", f"Attention over the queries in {tiles} tiles.", find)
 
 
 def _is_plain_layer(node: Tensor) -> bool:
@@ -137,13 +148,13 @@ def _parts_site(node: Tensor, tiles: int) -> Site:
     return Site(node, node.inputs, build)
 
 
-def _in_parts(node: Tensor, scene: Scene) -> Site | None:
+def _in_parts(node: Tensor, context: FormContext) -> Site | None:
     return _parts_site(node, 1) if _is_plain_layer(node) else None
 
 
-def _fused(node: Tensor, scene: Scene) -> Site | None:
+def _fused(node: Tensor, context: FormContext) -> Site | None:
     """Only the chain that the layer has inside: a scale, then one plane of mask."""
-    attention = _attention_at(node, scene)
+    attention = _attention_at(node, context)
     if attention is None or attention.q.ndim not in (3, 4):
         return None
     q, keys, v = attention.q, attention.keys, attention.v
@@ -201,7 +212,84 @@ def _scale_of(step: Tensor, product: Tensor) -> float | None:
 
 
 ATTENTION_FORMS = (
-    Rewrite("attention", "fused-layer", "Attention as the engine's own layer.", _fused),
-    Rewrite("attention", "in-parts", "The engine's attention layer as product, softmax, product.", _in_parts),
-    *(query_tiles(tiles) for tiles in TILE_COUNTS),
+    GraphForm("attention", "fused-layer", "Attention as the engine's own layer.", _fused),
+    GraphForm("attention", "in-parts", "The engine's attention layer as product, softmax, product.", _in_parts),
+    *(query_tiles(tiles) for tiles in _TILE_COUNTS),
 )
+
+
+# How many tiles.
+
+
+def attention_tiles(
+    S: int,  # noqa: N803 - the names that existing code passes
+    n_heads: int,
+    dh: int,
+    T: int | None = None,  # noqa: N803
+    tune: bool = False,
+    candidates: Sequence[int] = CANDIDATES,
+    target: str | int | Target | None = None,
+) -> int:
+    """In how many tiles to go over ``S`` queries of ``n_heads`` heads of ``dh`` features and ``T`` keys (as many as
+    queries by default).
+
+    The fewest tiles whose scores, before and after the softmax, fit the chip's working set together; where none does,
+    the most. With ``tune`` the tiles of the best estimate (see :func:`tune_attention`). ``candidates`` are the numbers
+    of tiles to choose from.
+    """
+    if tune:
+        return tune_attention(S, n_heads, dh, T, candidates, target)
+    keys, counts = _checked(S, n_heads, dh, T, candidates)
+    room = compile_fact(resolve_target(target), "max_operand_bytes").value
+    fits = [tiles for tiles in counts if 2 * 2 * n_heads * -(-S // tiles) * keys <= room]
+    return min(fits) if fits else max(counts)
+
+
+def tune_attention(
+    S: int,  # noqa: N803
+    n_heads: int,
+    dh: int,
+    T: int | None = None,  # noqa: N803
+    candidates: Sequence[int] = CANDIDATES,
+    target: str | int | Target | None = None,
+) -> int:
+    """The number of query tiles with the best estimate; the fewest where several are equal.
+
+    ``S`` is the number of queries, ``n_heads`` of heads, ``dh`` of features and ``T`` of keys, as for
+    :func:`attention_tiles`; ``candidates`` are the numbers of tiles to choose from.
+    """
+    keys, counts = _checked(S, n_heads, dh, T, candidates)
+    chip = resolve_target(target)
+    return min(counts, key=lambda tiles: (_estimate(S, n_heads, dh, keys, tiles, chip), tiles))
+
+
+def _estimate(queries: int, heads: int, features: int, keys: int, tiles: int, chip: Target) -> float:
+    q = graph_input((1, heads, queries, features))
+    k, v = (graph_input((1, heads, keys, features)) for _ in range(2))
+    out = ((q @ k.mT) * features**-0.5).softmax(-1) @ v
+    graph = Graph([out])
+    if tiles > 1:
+        site = query_tiles(tiles).find(out, context_on(graph, chip))
+        assert site is not None
+        graph = applied(graph, [site])
+    return timed(Study(graph, chip))[1].us
+
+
+def _checked(
+    queries: int, heads: int, features: int, keys: int | None, candidates: Sequence[int]
+) -> tuple[int, list[int]]:
+    """The number of keys, and the counts of tiles that there are queries for."""
+    key_count = queries if keys is None else keys
+    for name, value in (("S", queries), ("n_heads", heads), ("dh", features), ("T", key_count)):
+        if not _is_count(value):
+            raise AneforgeError(f"{name}: {value!r} is not allowed; give a whole number of 1 or more.")
+    if not candidates or not all(_is_count(count) for count in candidates):
+        raise AneforgeError(f"candidates: {candidates!r} is not a list of numbers of tiles, 1 or more.")
+    counts = sorted({int(count) for count in candidates if count <= queries})
+    if not counts:
+        raise AneforgeError(f"S: {queries} queries do not divide into {min(candidates)} tiles or more")
+    return key_count, counts
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

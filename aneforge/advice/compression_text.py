@@ -1,11 +1,11 @@
-"""The adviser's report as people read it."""
+"""The advice on weights as people read it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aneforge.compress.placements import Placement
-from aneforge.compress.records import FP16, Advice, ChipAdvice, LayerRow, Option
+from aneforge.advice.compression_options import ChipWeightAdvice, LayerForms, WeightAdvice, WeightOption
+from aneforge.advice.stored import FP16, RuntimePlacement
 from aneforge.output import text
 from aneforge.output.grouped import grouped, short, wrapped
 from aneforge.output.text import plural
@@ -14,7 +14,7 @@ from aneforge.targets.names import chip_label
 __all__ = ["advice_text"]
 
 
-def advice_text(advice: Advice, layers: bool) -> str:
+def advice_text(advice: WeightAdvice, layers: bool) -> str:
     """For each chip the options, what to take by each runtime, and what is published against an option."""
     parts = [wrapped(_basis(advice))]
     if not any(chip.layers for chip in advice.values()):
@@ -32,7 +32,7 @@ def advice_text(advice: Advice, layers: bool) -> str:
     return "\n".join(parts)
 
 
-def _basis(advice: Advice) -> str:
+def _basis(advice: WeightAdvice) -> str:
     basis = advice.basis
     count = basis["samples"]
     inputs = plural(count, "sample")
@@ -48,7 +48,7 @@ def _basis(advice: Advice) -> str:
     )
 
 
-def _chip(label: str, chip: ChipAdvice, layers: bool) -> str:
+def _chip(label: str, chip: ChipWeightAdvice, layers: bool) -> str:
     has_metric = any(option.metric is not None for option in chip.options)
     headers = ["weights", "in the file", "on the chip", "cosine", "max error", *(["metric"] if has_metric else [])]
     headers += [f"{runtime.label} us" for runtime in chip.runtimes]
@@ -72,7 +72,7 @@ def _chip(label: str, chip: ChipAdvice, layers: bool) -> str:
     return "\n".join(lines)
 
 
-def _notes(chip: ChipAdvice) -> list[str]:
+def _notes(chip: ChipWeightAdvice) -> list[str]:
     """Why options are not on the engine or have no time, each reason once and without the chip's name."""
     notes: dict[str, None] = {}
     for option in chip.options:
@@ -86,11 +86,11 @@ def _notes(chip: ChipAdvice) -> list[str]:
     return list(notes)
 
 
-def _flow(option: Option) -> str:
+def _flow(option: WeightOption) -> str:
     return option.flow if option.name == FP16 or not option.confidence else f"{option.flow} [{option.confidence}]"
 
 
-def _time(place: Placement | None) -> str:
+def _time(place: RuntimePlacement | None) -> str:
     if place is None:
         return "-"
     if place.us is None:
@@ -98,7 +98,7 @@ def _time(place: Placement | None) -> str:
     return f"{place.us:.1f}" if place.on_engine == place.ops else f"{place.us:.1f} in part"
 
 
-def _cosine(option: Option) -> str:
+def _cosine(option: WeightOption) -> str:
     return "1" if option.check.same_bits else f"{option.check.cosine:.5f}"
 
 
@@ -115,7 +115,7 @@ def _bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _layers(layers: Sequence[LayerRow]) -> list[str]:
+def _layers(layers: Sequence[LayerForms]) -> list[str]:
     headers = ("layer", "weight", "as", "in the file", "on the chip", "layer error", "us", "fp16 us")
     rows = []
     for layer in layers:

@@ -1,59 +1,44 @@
-"""What the adviser found: every option with its bytes, times and errors, and the choice for each chip and runtime."""
+"""What the adviser on weights found: every option with its bytes, times and errors, and the choice for each chip and
+runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aneforge.compress.placements import Placement
+from aneforge.advice.checking import Deviation
+from aneforge.advice.stored import FP16, StoredModel
 from aneforge.output.by_chip import ByChip
 from aneforge.study.runtimes import Runtime
 from aneforge.targets.chip import Target
-from aneforge.tuning.checking import Check
 
-__all__ = ["FP16", "Advice", "ChipAdvice", "LayerOption", "LayerRow", "Option", "Recommendation", "front"]
-
-FP16 = "fp16"
-"""The option that changes nothing."""
+__all__ = ["ChipWeightAdvice", "LayerForms", "LayerInForm", "Recommendation", "WeightAdvice", "WeightOption"]
 
 
 @dataclass(frozen=True, eq=False)
-class Option:
-    """The whole model with its weights stored in one way, on one chip."""
+class WeightOption(StoredModel):
+    """One way to store the weights on one chip, and what it does to the results."""
 
-    name: str
-    forms: Mapping[str, str]
-    """The encoding of each layer that has one, by layer."""
-    stored_bytes: int
-    """The weights of all layers that were considered, as a file stores them."""
-    program_bytes: int
-    """All constants of the compiled program: what folds is dense here."""
-    streaming: int
-    folding: int
-    """How many of the encoded layers reach the engine as they are stored, and how many as dense fp16."""
     confidence: str
     """How well it is known whether the form streams on this family."""
-    check: Check
+    check: Deviation
     """Against the fp16 model, both simulated on this chip."""
     metric: float | None
-    placements: Mapping[str, Placement]
-    """By runtime."""
     warning: str = ""
     """What is published about this form by the vendor's own ways to the engine."""
 
-    @property
-    def flow(self) -> str:
-        """``streams``, ``folds``, or how many layers stream."""
-        if not self.streaming and not self.folding:
-            return "-"
-        word = "streams" if not self.folding else "folds" if not self.streaming else ""
-        return word or f"{self.streaming} of {self.streaming + self.folding} stream"
-
     def to_json(self) -> dict[str, Any]:
         return {
-            **{name: value for name, value in self.__dict__.items() if name not in ("check", "placements")},
+            "name": self.name,
             "forms": dict(self.forms),
+            "stored_bytes": self.stored_bytes,
+            "program_bytes": self.program_bytes,
+            "streaming": self.streaming,
+            "folding": self.folding,
+            "confidence": self.confidence,
+            "metric": self.metric,
+            "warning": self.warning,
             "flow": self.flow,
             "max_error": self.check.error,
             "cosine": self.check.cosine,
@@ -63,7 +48,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class LayerOption:
+class LayerInForm:
     """One layer in one encoding on one chip."""
 
     encoding: str
@@ -81,14 +66,14 @@ class LayerOption:
 
 
 @dataclass(frozen=True)
-class LayerRow:
-    """One layer with a stored weight."""
+class LayerForms:
+    """One layer with a stored weight, in each form that was tried."""
 
     name: str
     op: str
     shape: tuple[int, ...]
     fp16_bytes: int
-    options: tuple[LayerOption, ...]
+    options: tuple[LayerInForm, ...]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -137,12 +122,12 @@ class Recommendation:
 
 
 @dataclass(frozen=True, eq=False)
-class ChipAdvice:
+class ChipWeightAdvice:
     """All options on one chip."""
 
     target: Target
-    options: tuple[Option, ...]
-    layers: tuple[LayerRow, ...]
+    options: tuple[WeightOption, ...]
+    layers: tuple[LayerForms, ...]
     runtimes: tuple[Runtime, ...]
     recommended: Mapping[str, Recommendation]
     """By runtime."""
@@ -151,12 +136,24 @@ class ChipAdvice:
     graphs: Mapping[str, Any] = field(default_factory=dict)
     """The graph of each option."""
 
-    def option(self, name: str) -> Option:
+    def option(self, name: str) -> WeightOption:
         return next(option for option in self.options if option.name == name)
 
     def front(self, runtime: str) -> list[str]:
-        """The options by one runtime that no other beats: in time, error and bytes of the program together."""
-        return front(self.options, runtime)
+        """The options by one runtime that no other beats: those with a known time that none is at least as good as in
+        time, error and bytes of the program, and better than in one."""
+        points: dict[str, tuple[float, float, float]] = {}
+        for option in self.options:
+            place = option.placements.get(runtime)
+            if place is not None and place.us is not None:
+                points[option.name] = (place.us, option.check.error, float(option.program_bytes))
+        return [
+            name
+            for name, point in points.items()
+            if not any(
+                all(a <= b for a, b in zip(other, point, strict=True)) and other != point for other in points.values()
+            )
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -169,27 +166,11 @@ class ChipAdvice:
         }
 
 
-def front(options: Sequence[Option], runtime: str) -> list[str]:
-    """The options with a known time that no other is at least as good as in all three and better than in one."""
-    points: dict[str, tuple[float, float, float]] = {}
-    for option in options:
-        place = option.placements.get(runtime)
-        if place is not None and place.us is not None:
-            points[option.name] = (place.us, option.check.error, float(option.program_bytes))
-    return [
-        name
-        for name, point in points.items()
-        if not any(
-            all(a <= b for a, b in zip(other, point, strict=True)) and other != point for other in points.values()
-        )
-    ]
-
-
-class Advice(ByChip[ChipAdvice]):
+class WeightAdvice(ByChip[ChipWeightAdvice]):
     """The options and choices of each chip, by the name it was asked for."""
 
     def __init__(
-        self, results: Mapping[str, ChipAdvice], model: str, basis: Mapping[str, Any], refused: Mapping[str, str]
+        self, results: Mapping[str, ChipWeightAdvice], model: str, basis: Mapping[str, Any], refused: Mapping[str, str]
     ) -> None:
         super().__init__(results)
         self.model = model
@@ -202,7 +183,7 @@ class Advice(ByChip[ChipAdvice]):
         return {"model": self.model, **self.basis, **super().to_json(), "refused": self.refused}
 
     def text(self, layers: bool = False) -> str:
-        from aneforge.compress.text import advice_text
+        from aneforge.advice.compression_text import advice_text
 
         return advice_text(self, layers)
 

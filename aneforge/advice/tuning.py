@@ -6,24 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aneforge.advice.proposals import Figure
 from aneforge.graph.graph import Graph
 from aneforge.output import text
 from aneforge.output.grouped import short, some, wrapped
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
-__all__ = ["Candidate", "Figure", "Tuning"]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """An estimate of one call, in microseconds: the number, and between which it lies eight times of ten."""
-
-    us: float
-    interval: tuple[float, float]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"us": self.us, "interval": list(self.interval)}
+__all__ = ["Candidate", "Tuning"]
 
 
 @dataclass(frozen=True)
