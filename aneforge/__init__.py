@@ -16,10 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aneforge.advice.attention import attention_tiles, tune_attention
     from aneforge.advice.estimates import Estimates, estimate, estimate_all
+    from aneforge.advice.form_search import tune
+    from aneforge.advice.forms import attention_tiles, tune_attention
     from aneforge.advice.precision import tune_precision
-    from aneforge.advice.search import tune
     from aneforge.authoring import bridge, pwl
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError

@@ -10,10 +10,10 @@ from split_kit import encoder
 from study_kit import partition_for
 
 import aneforge as af
-from aneforge.advice import LEAST_GAIN, HelpfulChange, advise
-from aneforge.advice.attention import query_tiles
+from aneforge.advice import HelpfulChange, advise
 from aneforge.advice.call_sources import batched
-from aneforge.advice.proposals import Workbench, context_on
+from aneforge.advice.forms import query_tiles
+from aneforge.advice.proposals import LEAST_GAIN, Workbench, context_on
 from aneforge.codecs.storages import streamed_storages
 from aneforge.cost.host import host_band
 from aneforge.graph.forms import applied

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from aneforge.codecs.storages import streamed_storages
 
 import aneforge as af
 from aneforge.codecs import encode, flow_of
+from aneforge.codecs.storages import streamed_storages
 from aneforge.errors import ArgumentError
 from aneforge.targets import all_targets, native_streams, store, target
 from aneforge.targets.assumed import compile_fact

@@ -14,7 +14,7 @@ from study_kit import partition_for, partitions_for
 from typer.testing import CliRunner
 
 import aneforge as af
-from aneforge.advice.search import search
+from aneforge.advice.form_search import search
 from aneforge.cli.app import app
 from aneforge.compiler.compile import compile_target
 from aneforge.cost.estimate import estimate_program

@@ -12,7 +12,7 @@ from cli_kit import run
 
 import aneforge as af
 from aneforge.advice.estimates import Estimates
-from aneforge.advice.search import search
+from aneforge.advice.form_search import search
 from aneforge.advice.stored import stored_everywhere
 from aneforge.baseline.observe import observe
 from aneforge.codecs.graphs import Options, compressed

@@ -17,11 +17,10 @@ from aneforge.advice import (
     tune_attention,
     tune_precision,
 )
-from aneforge.advice.attention import ATTENTION_FORMS, row_bounds
 from aneforge.advice.checking import distance
-from aneforge.advice.forms import TILING_FORMS, forms_for
+from aneforge.advice.form_search import LEAST_GAIN
+from aneforge.advice.forms import ATTENTION_FORMS, TILING_FORMS, forms_for, row_bounds
 from aneforge.advice.proposals import Workbench, context_on
-from aneforge.advice.search import LEAST_GAIN
 from aneforge.cli import tune as command
 from aneforge.codecs.storages import streamed_storages
 from aneforge.graph.encoding import Encoded
@@ -449,8 +448,9 @@ def test_tiles_by_estimate():
         ({"min_lossy_speedup": float("nan")}, "min_lossy_speedup: nan is not allowed"),
         ({"target_error": -1}, "target_error: -1 is not allowed"),
         ({"target": "m99"}, "m99"),
-        ({"inputs": [np.zeros((2, 2))] * 2}, "inputs: 2 were given"),
-        ({"inputs": {"y": np.zeros((2, 2))}}, "x: this input has no value"),
+        ({"inputs": [np.zeros((2, 2))] * 2}, "inputs: 2 arrays were given"),
+        ({"inputs": {"y": np.zeros((2, 2))}}, "inputs: 'y' is not an input of the model. Choose from: x"),
+        ({"inputs": {}}, "x: this input has no value"),
     ],
 )
 def test_bad_arguments_are_refused(options, words):

@@ -3,19 +3,17 @@ checked in the simulator."""
 
 from __future__ import annotations
 
-from aneforge.advice.attention import attention_tiles, tune_attention
 from aneforge.advice.calibration import quantise
 from aneforge.advice.compression import advise_weights
 from aneforge.advice.compression_options import ChipWeightAdvice, WeightAdvice
+from aneforge.advice.form_search import SearchLimits, search, tune
+from aneforge.advice.forms import attention_tiles, tune_attention
 from aneforge.advice.precision import tune_precision
 from aneforge.advice.proposals import Figure
-from aneforge.advice.ranking import LEAST_GAIN, Advice, HelpfulChange, advise
-from aneforge.advice.search import SearchLimits, search, tune
-from aneforge.advice.stored import stored_everywhere
+from aneforge.advice.ranking import Advice, HelpfulChange, advise
 from aneforge.advice.tuning import Candidate, Tuning
 
 __all__ = [
-    "LEAST_GAIN",
     "Advice",
     "Candidate",
     "ChipWeightAdvice",
@@ -29,7 +27,6 @@ __all__ = [
     "attention_tiles",
     "quantise",
     "search",
-    "stored_everywhere",
     "tune",
     "tune_attention",
     "tune_precision",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
 from typing import Any
 
-from aneforge.advice.proposals import Proposal, Workbench
+from aneforge.advice.proposals import LEAST_GAIN, Proposal, Workbench
 from aneforge.cost.calls import Ports, call_us
 from aneforge.cost.estimate import ports_of
 from aneforge.cost.host import host_band
@@ -45,7 +45,7 @@ _OUTSIDE = "the rest compiled and estimated, what is left out at the host's assu
 # Another cut.
 
 
-def native_layers_on_host(bench: Workbench, least_gain: float) -> Iterator[Proposal]:
+def native_layers_on_host(bench: Workbench) -> Iterator[Proposal]:
     """A native layer is a program of its own: it cuts the model, and each part is started by itself."""
     for chip, split in bench.splits.items():
         nodes = _native_nodes(split)
@@ -82,7 +82,7 @@ def _native_nodes(split: Partition) -> list[Tensor]:
     return [node for node in split.cut.operations.placed if split.names[node.uid] in names]
 
 
-def small_regions_on_host(bench: Workbench, least_gain: float) -> Iterator[Proposal]:
+def small_regions_on_host(bench: Workbench) -> Iterator[Proposal]:
     """Regions of the engine that take longer with their call and crossings than the host would for their ops."""
     for chip, split in bench.splits.items():
         estimate, regions = bench.estimates[chip], split.cut.on_engine
@@ -116,7 +116,7 @@ def small_regions_on_host(bench: Workbench, least_gain: float) -> Iterator[Propo
 # The ends of the model, left to the caller.
 
 
-def ends_outside(bench: Workbench, least_gain: float) -> Iterator[Proposal]:
+def ends_outside(bench: Workbench) -> Iterator[Proposal]:
     """The ops that cut the model at its start or its end, computed by the caller."""
     readers: dict[int, list[Tensor]] = {}
     for node in bench.graph.nodes:
@@ -191,13 +191,13 @@ def _closure(node: Tensor, follow: Follow, placed: dict[int, Tensor], most_us: f
 # The call itself.
 
 
-def several_inputs(bench: Workbench, least_gain: float) -> Iterator[Proposal]:
+def several_inputs(bench: Workbench) -> Iterator[Proposal]:
     """Eight inputs in one call, where starting it takes a good part of the time."""
     whole = {chip: estimate for chip, estimate in bench.estimates.items() if not estimate.parts}
     if not whole or bench.graph.states:
         return  # a call needs the state that the one before left
     most = {chip: (1 - 1 / _COUNT) * (estimate.us - estimate.engine_us) for chip, estimate in whole.items()}
-    able = any(us >= least_gain * whole[chip].us for chip, us in most.items())
+    able = any(us >= LEAST_GAIN * whole[chip].us for chip, us in most.items())
     graph = batched(bench.graph, _COUNT) if able else None
 
     def ports(chip: str) -> Ports:
@@ -250,7 +250,7 @@ def _attrs(node: Tensor, count: int) -> dict[str, Any]:
     return {name: longer if value == node.shape else value for name, value in node.attrs.items()}
 
 
-def aligned_ports(bench: Workbench, least_gain: float) -> Iterator[Proposal]:
+def aligned_ports(bench: Workbench) -> Iterator[Proposal]:
     """Inputs and outputs whose rows end inside a line of 64 bytes are copied row by row."""
 
     def ports(chip: str) -> Ports:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,14 +11,13 @@ import numpy as np
 
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError, ArgumentError
-from aneforge.sim.inputs import drawn_sample
+from aneforge.inputs import samples_of
 from aneforge.study.partition import Partition
 
 __all__ = ["METRICS", "Checker", "Deviation", "Metric", "distance", "metric_of"]
 
 _EXACT_FLOPS = 8e9  # above it the exact engine takes many seconds a run, and sums are done in single precision
 
-Inputs = Mapping[str, Any] | Sequence[Any] | np.ndarray | None
 Outputs = dict[str, np.ndarray]
 Metric = Callable[[Sequence[Outputs], Sequence[Outputs]], float]
 """Takes the outputs of each sample by name, then those of the untouched model, and gives one number."""
@@ -37,21 +36,30 @@ class Deviation:
 class Checker:
     """Compares programs with an untouched one, whose numbers are made once and only when they are asked for.
 
-    ``samples`` are inputs by name, one mapping each; without them there is one sample, ``inputs``.
+    ``samples`` are inputs by name, one mapping each. Without a mode large models are simulated fast, others exactly.
     """
 
     def __init__(
         self,
         untouched: Partition,
         estimate: Estimate,
-        inputs: Inputs = None,
-        samples: Sequence[Mapping[str, np.ndarray]] | None = None,
+        samples: Iterable[Mapping[str, np.ndarray]],
         mode: str | None = None,
     ) -> None:
         flops = sum(layer.flops for layer in estimate.layers)
         self.mode = mode or ("exact" if flops <= _EXACT_FLOPS else "fast")
         self._untouched = untouched
-        self.samples = [_feeds(untouched, inputs)] if samples is None else list(samples)
+        self.samples = list(samples)
+
+    @classmethod
+    def on(cls, untouched: Partition, estimate: Estimate, inputs: Any) -> Checker:
+        """On the user's inputs, or on one sample from a fixed seed."""
+        samples = list(samples_of(untouched.graph, inputs, samples=1 if inputs is None else None))
+        ports = [untouched.names[port.uid] for port in untouched.graph.inputs]
+        for port in ports:
+            if any(port not in sample for sample in samples):
+                raise AneforgeError(f"{port}: this input has no value. The graph takes {', '.join(ports)}.")
+        return cls(untouched, estimate, samples)
 
     @cached_property
     def expected(self) -> list[Outputs]:
@@ -100,23 +108,6 @@ def distance(expected: np.ndarray, actual: np.ndarray) -> float:
     if gap == 0.0:
         return 0.0
     return gap / largest if largest else float("inf")
-
-
-def _feeds(split: Partition, inputs: Inputs) -> dict[str, np.ndarray]:
-    """The user's inputs by name, or numbers drawn from a fixed seed."""
-    ports = [split.names[port.uid] for port in split.graph.inputs]
-    names = ", ".join(ports)
-    if inputs is None:
-        return drawn_sample(split.graph)
-    if isinstance(inputs, Mapping):
-        missing = [port for port in ports if port not in inputs]
-        if missing:
-            raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {names}.")
-        return dict(inputs)
-    arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
-    if len(arrays) != len(ports):
-        raise AneforgeError(f"inputs: {len(arrays)} were given; the graph takes {len(ports)}: {names}.")
-    return dict(zip(ports, arrays, strict=True))
 
 
 def _top1(outputs: Sequence[Outputs], expected: Sequence[Outputs]) -> float:

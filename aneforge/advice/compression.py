@@ -30,9 +30,9 @@ from aneforge.advice.compression_options import (
     WeightAdvice,
     WeightOption,
 )
+from aneforge.advice.form_search import form_proposals
 from aneforge.advice.precision import DEFAULT_ERROR, FormLine
 from aneforge.advice.proposals import Proposal, context_on, timed
-from aneforge.advice.search import form_proposals
 from aneforge.advice.stored import FP16, RuntimePlacement, placements, stored_model, stream_evidence
 from aneforge.arguments import Chips, Source
 from aneforge.codecs.calibrated import Moments, output_error
@@ -240,7 +240,7 @@ class _ChipAdviser:
         self.study, self.graph, self.chip = study, study.graph, study.targets[0]
         self.split, self.estimate = timed(study)
         self.label, self.question, self.weights, self.steps = label, question, weights, steps
-        self.check = Checker(self.split, self.estimate, samples=judge, mode=question.mode)
+        self.check = Checker(self.split, self.estimate, judge, question.mode)
         self.proposals: dict[str, list[Proposal]] = {}
         self.options: dict[str, WeightOption] = {}
         self.graphs: dict[str, Graph] = {}

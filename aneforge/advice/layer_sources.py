@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from aneforge.advice.forms import PLAIN_FORMS
-from aneforge.advice.proposals import Places, Proposal, Workbench, places_of, price_alone
+from aneforge.advice.proposals import LEAST_GAIN, Places, Proposal, Workbench, places_of, price_alone
 from aneforge.advice.stored import stand_in_sites
 from aneforge.codecs.storages import Storage, encodable_layers, streamed_storages
 from aneforge.cost.calls import CONVERTED
@@ -35,7 +35,7 @@ _Standing = dict[str, float]
 """By chip, what the layers of all places of a group take now."""
 
 
-def stored_weights(bench: Workbench, least_gain: float) -> Iterator[Proposal]:
+def stored_weights(bench: Workbench) -> Iterator[Proposal]:
     """For each chip the 8-bit form and the palette that can gain most."""
     layers = encodable_layers(bench.graph)
     for chip, split in bench.splits.items() if layers else ():
@@ -94,9 +94,9 @@ def _smaller(work: Work, storage: Storage) -> Work:
     return replace(work, weight_bytes=size, form="palette" if storage.palette_bits else "int8")
 
 
-def other_forms(bench: Workbench, least_gain: float) -> Iterator[Proposal]:
+def other_forms(bench: Workbench) -> Iterator[Proposal]:
     """For each kind of form the one that gains most on a chip."""
-    standing = _worth_pricing(bench, least_gain)
+    standing = _worth_pricing(bench)
     for places in standing:
         price_alone(bench.study, places)
     gains = {places: _gains(places, now) for places, now in standing.items()}
@@ -133,7 +133,7 @@ def _gains(places: Places, standing: _Standing) -> dict[str, float]:
     }
 
 
-def _worth_pricing(bench: Workbench, least_gain: float) -> dict[Places, _Standing]:
+def _worth_pricing(bench: Workbench) -> dict[Places, _Standing]:
     """The places whose layers take most of a call on some chip: a place can gain no more than they take."""
     layer_us = {chip: _us_by_node(bench, chip) for chip in bench.splits}
     standing = {places: _standing(bench, places, layer_us) for places in places_of(bench.study, PLAIN_FORMS)}
@@ -141,7 +141,7 @@ def _worth_pricing(bench: Workbench, least_gain: float) -> dict[Places, _Standin
     def share(places: Places) -> float:
         return max(us / bench.estimates[chip].us for chip, us in standing[places].items())
 
-    able = [places for places in standing if share(places) >= least_gain]
+    able = [places for places in standing if share(places) >= LEAST_GAIN]
     return {places: standing[places] for places in sorted(able, key=lambda places: -share(places))[:_MOST_PRICED]}
 
 

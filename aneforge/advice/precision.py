@@ -11,13 +11,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from aneforge.advice.checking import Checker, Deviation, Inputs
+from aneforge.advice.checking import Checker, Deviation
+from aneforge.advice.form_search import SearchLimits, form_proposals, refuse_reps, tuned_model
 from aneforge.advice.forms import encoding_forms
 from aneforge.advice.proposals import Figure, Proposal, timed
-from aneforge.advice.search import SearchLimits, form_proposals, refuse_reps, tuned_model
 from aneforge.advice.tuning import Candidate, Tuning
 from aneforge.arguments import Source, chip_of
 from aneforge.errors import AneforgeError
@@ -182,7 +183,7 @@ def tune_precision(
     out: Source,
     target_error: float | None = None,
     cost_budget_us: float | None = None,
-    inputs: Inputs = None,
+    inputs: Any = None,
     reps: int = 20,
     verbose: bool = False,
     target: str | int | Target | None = None,
@@ -205,7 +206,7 @@ def tune_precision(
     SearchLimits(target_error=error)  # refuses what is not an error
     study = Study(out, chip_of(target, out), dims=dims, function=function)
     split, estimate = timed(study)
-    check = Checker(split, estimate, inputs)
+    check = Checker.on(split, estimate, inputs)
     line = FormLine(study, check, form_proposals(study, encoding_forms(split.target)), verbose)
     if cost_budget_us is not None:
         choice = line.within_time(cost_budget_us, error)

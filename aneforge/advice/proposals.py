@@ -8,7 +8,7 @@ about the whole model with the change. :class:`aneforge.advice.checking.Checker`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -27,9 +27,22 @@ from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
-__all__ = ["Figure", "Places", "Proposal", "Trial", "Workbench", "context_on", "places_of", "price_alone", "timed"]
+__all__ = [
+    "LEAST_GAIN",
+    "AboutChange",
+    "Figure",
+    "Places",
+    "Proposal",
+    "Trial",
+    "Workbench",
+    "context_on",
+    "places_of",
+    "price_alone",
+    "timed",
+]
 
-COMPILED = "compiled and estimated"
+LEAST_GAIN = 0.02
+"""The share of a call that a change must save; less is no advice."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class Figure:
         return cls(estimate.us, estimate.interval)
 
     def to_json(self) -> dict[str, Any]:
-        return {"us": self.us, "interval": list(self.interval)}
+        return asdict(self)
 
 
 # A form at its places.
@@ -103,13 +116,30 @@ def price_alone(study: Study, places: Places) -> None:
 # A change of the whole model.
 
 
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """A change that may help: cheap to find, and priced only where it can save enough."""
+@dataclass(frozen=True)
+class AboutChange:
+    """What a change is about, in words."""
 
     name: str
     """Short, the same for all chips: ``weights as int8``."""
     kind: str
+    """``precision``, ``rewrite``, ``cut`` (what the engine and the host each do), ``call``, or that of a form."""
+    cause: str = "layers"
+    """What it works against: ``weights``, ``calls``, ``crossings`` or ``layers``."""
+    what: str = ""
+    """What to do, in a sentence."""
+    nodes: tuple[str, ...] = ()
+    """The user's nodes that it is about; none where it is about the call."""
+    how: str = "compiled and estimated"
+    """How its price is worked out."""
+    numbers: str = "same results up to rounding"
+    """What it does to the results."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Proposal(AboutChange):
+    """A change that may help: cheap to find, and priced only where it can save enough."""
+
     sites: tuple[Site, ...] = ()
     """The places of the graph that it builds another way."""
     places: tuple[Places, ...] = ()
@@ -126,14 +156,6 @@ class Proposal:
     """The ports of a call on a chip, where it changes those alone and the layers stay."""
     family: str = ""
     """Of several proposals of one family a chip is told the best."""
-    cause: str = "layers"
-    """What it works against: ``weights``, ``calls``, ``crossings`` or ``layers``."""
-    what: str = ""
-    """What to do, in a sentence."""
-    nodes: tuple[str, ...] = ()
-    """The user's nodes that it is about; none where it is about the call."""
-    how: str = COMPILED
-    numbers: str = "same results up to rounding"
     most: dict[str, float] = field(default_factory=dict)
     """By chip, the microseconds that it can save at most, or is expected to save."""
 
@@ -180,15 +202,15 @@ class Workbench:
         """By the name that each chip was asked for."""
         self.estimates: Mapping[str, Estimate] = study.estimates()[0]
 
-    def price(self, proposal: Proposal, chips: Sequence[str], least_gain: float = 0.0) -> dict[str, Figure]:
+    def price(self, proposal: Proposal, chips: Sequence[str]) -> dict[str, Figure]:
         """What a call takes with a change, of one input where several go into it, on those of the chips that can have
-        it. Whether numbers are known to be wrong is looked up where it saves that share of a call."""
+        it. Whether numbers are known to be wrong is looked up where it saves enough."""
         if proposal.ports is not None:
             figures = {name: self._with_ports(proposal, name) for name in chips}
         elif proposal.on_host:
             figures = self._with_on_host(proposal.on_host, chips)
         else:
-            below = {name: proposal.inputs * (1 - least_gain) * self.estimates[name].us for name in chips}
+            below = {name: proposal.inputs * (1 - LEAST_GAIN) * self.estimates[name].us for name in chips}
             trials = self.tried(lambda: self.changed(proposal, chips[0]), chips, below)
             figures = {name: trial.figure for name, trial in trials.items() if trial.figure and not trial.fault}
         if proposal.outside:

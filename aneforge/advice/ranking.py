@@ -7,7 +7,7 @@ first and a bounded number of them, and a chip is told those that help by :data:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from aneforge.advice.call_sources import (
@@ -18,7 +18,7 @@ from aneforge.advice.call_sources import (
     small_regions_on_host,
 )
 from aneforge.advice.layer_sources import other_forms, stored_weights
-from aneforge.advice.proposals import Figure, Proposal, Workbench
+from aneforge.advice.proposals import LEAST_GAIN, AboutChange, Figure, Proposal, Workbench
 from aneforge.cost.constants import basis_of
 from aneforge.output.grouped import WIDTH, grouped, short, some, wrapped
 from aneforge.output.text import plural
@@ -27,9 +27,7 @@ from aneforge.study.study import Study
 
 __all__ = ["LEAST_GAIN", "SOURCES", "Advice", "HelpfulChange", "advise", "changes_text"]
 
-LEAST_GAIN = 0.02
-"""The share of a call that a change must save; less is no advice."""
-SOURCES: tuple[Callable[[Workbench, float], Iterable[Proposal]], ...] = (
+SOURCES: tuple[Callable[[Workbench], Iterable[Proposal]], ...] = (
     stored_weights,
     other_forms,
     native_layers_on_host,
@@ -38,40 +36,25 @@ SOURCES: tuple[Callable[[Workbench, float], Iterable[Proposal]], ...] = (
     several_inputs,
     aligned_ports,
 )
-"""Where proposals come from; each is told the least share of a call that counts. Equal gains keep this order."""
+"""Where proposals come from. Equal gains keep this order."""
 
 _MOST_WORKED_OUT, _FEWEST_WORKED_OUT = 12, 4
 _NODES = 24_000  # nodes of changed graphs that are compiled in all, about: a large model has fewer changes worked out
 
 
-@dataclass(frozen=True)
-class HelpfulChange:
+@dataclass(frozen=True, kw_only=True)
+class HelpfulChange(AboutChange):
     """One change of a model on one chip, and the whole call after it."""
 
-    name: str
-    """Short, the same for all chips: ``weights as int8``."""
-    kind: str
-    """``precision``, ``rewrite``, ``cut`` (what the engine and the host each do) or ``call``."""
-    cause: str
-    """What it works against: ``weights``, ``calls``, ``crossings`` or ``layers``."""
-    what: str
-    """What to do, in a sentence."""
-    nodes: tuple[str, ...]
-    """The user's nodes that it is about; none where it is about the call."""
     before_us: float
     us: float
     """Of one call, or of one input where several go into a call."""
     interval: tuple[float, float]
-    how: str
-    """How the figure was worked out."""
-    numbers: str
-    """What it does to the results."""
 
     @classmethod
-    def of(cls, proposal: Proposal, before_us: float, after: Figure) -> HelpfulChange:
-        one = proposal
-        about = one.name, one.kind, one.cause, one.what, one.nodes
-        return cls(*about, before_us, after.us, after.interval, one.how, one.numbers)
+    def of(cls, about: AboutChange, before_us: float, after: Figure) -> HelpfulChange:
+        words = {word.name: getattr(about, word.name) for word in fields(AboutChange)}
+        return cls(**words, before_us=before_us, us=after.us, interval=after.interval)
 
     @property
     def saved(self) -> float:
@@ -79,7 +62,7 @@ class HelpfulChange:
         return 1 - self.us / self.before_us
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "nodes": list(self.nodes), "interval": list(self.interval), "saved": self.saved}
+        return {**asdict(self), "saved": self.saved}
 
 
 @dataclass(frozen=True)
@@ -111,7 +94,7 @@ def advise(study: Study, count: int = 3) -> dict[str, Advice]:
         changes: dict[str, dict[str, HelpfulChange]] = {name: {} for name in estimates}
         worked_out = dict.fromkeys(estimates, 0)
         for proposal in tried:
-            for name, figure in bench.price(proposal, _chips_helped(bench, proposal), LEAST_GAIN).items():
+            for name, figure in bench.price(proposal, _chips_helped(bench, proposal)).items():
                 worked_out[name] += 1
                 change = HelpfulChange.of(proposal, estimates[name].us, figure)
                 known = changes[name].get(proposal.family)
@@ -130,7 +113,7 @@ def _proposals(bench: Workbench) -> list[Proposal]:
     """What all sources propose; the same thing on several chips is one proposal."""
     proposals: dict[tuple[object, ...], Proposal] = {}
     for source in SOURCES:
-        for proposal in source(bench, LEAST_GAIN):
+        for proposal in source(bench):
             proposals.setdefault((proposal.name, proposal.what, proposal.nodes), proposal).most.update(proposal.most)
     return list(proposals.values())
 

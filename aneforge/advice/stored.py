@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 
 __all__ = [
+    "DEFAULT_STORAGES",
     "FP16",
     "RuntimePlacement",
     "StoredForm",
@@ -41,7 +42,6 @@ __all__ = [
     "stored_everywhere",
     "stored_model",
     "stream_evidence",
-    "streams_of",
 ]
 
 FP16 = "fp16"
@@ -69,8 +69,7 @@ class RuntimePlacement:
         return None if self.figure is None else self.figure.us
 
     def to_json(self) -> dict[str, Any]:
-        time = None if self.figure is None else self.figure.to_json()
-        return {**self.__dict__, "figure": time}
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,34 +115,22 @@ def stored_model(
     placed: Mapping[str, RuntimePlacement],
 ) -> StoredModel:
     """What a compiled model with some layers in stored forms amounts to on its chip."""
-    kernels = {split.names[node.uid]: node.inputs[1].weight for node in split.graph.nodes if len(node.inputs) > 1}
+    kernels = {split.names[node.uid]: node.inputs[1] for node in split.graph.nodes if split.names[node.uid] in forms}
     stored_bytes = 0
-    for layer in layers:
-        kernel = kernels[layer] if layer in forms else None
-        encoded = None if kernel is None else kernel.encoded
-        stored_bytes += 2 * layers[layer].weight.size if encoded is None else encoded.stored_bytes
-    constants = (weight for program in split.programs.values() for weight in program.weights)
-    program_bytes = sum(weight.stored_bytes for weight in constants)
-    return StoredModel(name, forms, stored_bytes, program_bytes, streams_of(split, forms), placed)
-
-
-def streams_of(split: Partition, forms: Iterable[str]) -> dict[str, bool]:
-    """Of each encoded layer on the engine, whether its kernel reaches the engine as it is stored."""
-    layers: dict[str, set[str]] = {}  # by what a program may call the kernel: as its layer, or as its constant
-    encoded = set(forms)
-    for node in split.graph.nodes:
-        name = split.names[node.uid]
-        if name in encoded:
-            layers.setdefault(name, set()).add(name)
-            layers.setdefault(split.names[node.inputs[1].uid], set()).add(name)
+    for layer, one in layers.items():
+        weight = kernels[layer].weight if layer in kernels else None
+        encoded = None if weight is None else weight.encoded
+        stored_bytes += 2 * one.weight.size if encoded is None else encoded.stored_bytes
+    called = {layer: {layer, split.names[kernel.uid]} for layer, kernel in kernels.items()}
+    """What a program may call each kernel: as its layer, or as its constant."""
     streams: dict[str, bool] = {}
-    for program in split.programs.values():
-        for weight in program.weights:
-            kept = bool(weight.streams) and weight.encoding != FP16
-            for layer in {layer for source in weight.sources for layer in layers.get(source, ())}:
-                if weight.flow is not None:
-                    streams[layer] = streams.get(layer, True) and kept
-    return streams
+    weights = [weight for program in split.programs.values() for weight in program.weights]
+    for weight in weights:
+        kept = bool(weight.streams) and weight.encoding != FP16
+        for layer in called if weight.flow is not None else ():
+            if not called[layer].isdisjoint(weight.sources):
+                streams[layer] = streams.get(layer, True) and kept
+    return StoredModel(name, forms, stored_bytes, sum(weight.stored_bytes for weight in weights), streams, placed)
 
 
 def placements(

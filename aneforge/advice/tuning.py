@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aneforge.advice.proposals import Figure
@@ -34,8 +34,7 @@ class Candidate:
     same_bits: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
-        record = {**self.__dict__, "nodes": list(self.nodes)}
-        return {**record, "estimate": None if self.estimate is None else self.estimate.to_json()}
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.advice.search import SearchLimits, search
+from aneforge.advice.form_search import SearchLimits, search
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working

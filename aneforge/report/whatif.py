@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aneforge.advice import Advice
-from aneforge.advice.stored import FP16, StoredForm, stored_everywhere
-from aneforge.codecs.storages import DEFAULT_STORAGES
+from aneforge.advice.stored import DEFAULT_STORAGES, FP16, StoredForm, stored_everywhere
 from aneforge.report.programs import size_of
 from aneforge.report.rows import ChangeRow, StoredRow, short
 from aneforge.study.partition import Partition

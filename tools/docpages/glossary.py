@@ -148,7 +148,7 @@ MEMBERS = {
     "Server.serve_forever": "Take requests until the process is stopped.",
     "Server.close": "End the jobs and remove their files.",
     "Advice.text": "The tables that the command prints, with every layer where `layers` is true.",
-    "ChipAdvice.option": "One option by its name.",
+    "ChipWeightAdvice.option": "One option by its name.",
 }
 """Members that many classes have, and members without a docstring of their own."""
 

@@ -12,8 +12,9 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from aneforge.advice.checking import Checker, Deviation, Inputs
+from aneforge.advice.checking import Checker, Deviation
 from aneforge.advice.forms import forms_for
 from aneforge.advice.proposals import Figure, Proposal, Trial, Workbench, places_of, price_alone, timed
 from aneforge.advice.tuning import Candidate, Tuning
@@ -70,7 +71,7 @@ def _at_least(value: float, least: float, name: str, meaning: str) -> None:
 def tune(
     out: Source,
     budget: int = 8,
-    inputs: Inputs = None,
+    inputs: Any = None,
     prune_factor: float = 1.5,
     reps: int = 20,
     atol: float = 0.005,
@@ -84,12 +85,12 @@ def tune(
 ) -> Model:
     """Compile a model in the form that the cost model ranks best on a chip; ``model.tuning`` says how it was chosen.
 
-    Forms are ranked by estimate, not by a run on hardware, so ``reps`` other than 20 is refused. ``inputs`` (arrays in
-    order, or by name) are what the simulator compares on, else they are drawn from a fixed seed. ``target_error``
-    allows compressed weights up to that error. At most ``budget`` forms are tried; those that are slower by more than
-    ``prune_factor`` are not. The relative error of a form is at most ``atol``, and one with other bits must be
-    ``min_lossy_speedup`` times as fast. ``verbose`` prints each candidate on stderr. What is returned is never
-    slower than the graph as it was given, by the same estimate.
+    Forms are ranked by estimate, not by a run on hardware, so ``reps`` other than 20 is refused. ``inputs``
+    are what the simulator compares on, as for :func:`aneforge.run`; else they are drawn from a fixed seed.
+    ``target_error`` allows compressed weights up to that error. At most ``budget`` forms are tried; those that are
+    slower by more than ``prune_factor`` are not. The relative error of a form is at most ``atol``, and one with other
+    bits must be ``min_lossy_speedup`` times as fast. ``verbose`` prints each candidate on stderr. What is returned is
+    never slower than the graph as it was given, by the same estimate.
     """
     refuse_reps("tune", reps)
     limits = SearchLimits(budget, prune_factor, atol, min_lossy_speedup, target_error)
@@ -123,7 +124,7 @@ def search(
     out: Tensor | Sequence[Tensor] | Graph,
     target: str | int | Target | None = None,
     limits: SearchLimits | None = None,
-    inputs: Inputs = None,
+    inputs: Any = None,
     verbose: bool = False,
     progress: Progress | None = None,
 ) -> Tuning:
@@ -145,7 +146,9 @@ def form_proposals(study: Study, forms: Iterable[GraphForm]) -> list[Proposal]:
     for places in places_of(study, chosen):
         price_alone(study, places)
         if chip in places.before and chip in places.after:
-            proposals.append(Proposal(places.form.name, places.form.kind, tuple(places.sites), (places,)))
+            proposals.append(
+                Proposal(name=places.form.name, kind=places.form.kind, sites=tuple(places.sites), places=(places,))
+            )
     return _in_order(proposals, chosen, chip)
 
 
@@ -168,10 +171,10 @@ def _joined(proposals: Sequence[Proposal], chip: str) -> list[Proposal]:
             together.setdefault(proposal.name, []).append(proposal)
     joined = [
         Proposal(
-            name,
-            alike[0].kind,
-            tuple(site for proposal in alike for site in proposal.sites),
-            tuple(places for proposal in alike for places in proposal.places),
+            name=name,
+            kind=alike[0].kind,
+            sites=tuple(site for proposal in alike for site in proposal.sites),
+            places=tuple(places for proposal in alike for places in proposal.places),
         )
         for name, alike in together.items()
         if len(alike) > 1
@@ -196,7 +199,7 @@ class _Search:
         self,
         study: Study,
         limits: SearchLimits,
-        inputs: Inputs,
+        inputs: Any,
         verbose: bool,
         progress: Progress | None = None,
     ) -> None:
@@ -206,7 +209,7 @@ class _Search:
         self.bench = Workbench(study)
         self.measured = estimate.basis.measured
         self.in_part = split.in_part
-        self.check = Checker(split, estimate, inputs)
+        self.check = Checker.on(split, estimate, inputs)
         self.untouched = Figure.of(estimate)
         self.best = _Kept(study.graph, self.untouched)
         self.candidates: list[Candidate] = []
