@@ -147,7 +147,6 @@ MEMBERS = {
     "Server.url": "The address of the page.",
     "Server.serve_forever": "Take requests until the process is stopped.",
     "Server.close": "End the jobs and remove their files.",
-    "Advice.text": "The tables that the command prints, with every layer where `layers` is true.",
     "ChipWeightAdvice.option": "One option by its name.",
 }
 """Members that many classes have, and members without a docstring of their own."""
