@@ -10,7 +10,7 @@ from split_kit import encoder
 from study_kit import partition_for
 
 import aneforge as af
-from aneforge.advice import HelpfulChange, advise
+from aneforge.advice import PricedChange, advise
 from aneforge.advice.call_sources import batched
 from aneforge.advice.forms import query_tiles
 from aneforge.advice.proposals import LEAST_GAIN, Workbench, context_on
@@ -50,7 +50,7 @@ def attention(tokens: int = 1024, heads: int = 4, width: int = 64) -> Graph:
     return Graph.of(((q @ k.transpose([0, 2, 1]) * width**-0.5).softmax(-1) @ v).named("mixed"))
 
 
-def told(graph: Graph, chip: str, scope: str = SCOPE, count: int = 9) -> dict[str, HelpfulChange]:
+def told(graph: Graph, chip: str, scope: str = SCOPE, count: int = 9) -> dict[str, PricedChange]:
     return {change.name: change for change in af.estimate_all(graph, chip, scope, changes=count).advice[chip].changes}
 
 

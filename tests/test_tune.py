@@ -18,7 +18,7 @@ from aneforge.advice import (
     tune_precision,
 )
 from aneforge.advice.checking import distance
-from aneforge.advice.form_search import LEAST_GAIN
+from aneforge.advice.form_search import LEAST_SPEEDUP
 from aneforge.advice.forms import ATTENTION_FORMS, TILING_FORMS, forms_for, row_bounds
 from aneforge.advice.proposals import Workbench, context_on
 from aneforge.cli import tune as command
@@ -200,9 +200,9 @@ def test_attention_gets_the_form_of_the_best_estimate(chip, size, monkeypatch):
     assert len(set(times)) == len(times)  # there is something to choose
     only(monkeypatch, *tiles)
     model = tune(out, target=chip)
-    assert model.tuning.best.us == pytest.approx(min(times), rel=LEAST_GAIN - 1)
+    assert model.tuning.best.us == pytest.approx(min(times), rel=LEAST_SPEEDUP - 1)
     assert model.estimate().us == model.tuning.best.us
-    assert bool(model.tuning.kept) == (min(times) * LEAST_GAIN <= times[0])
+    assert bool(model.tuning.kept) == (min(times) * LEAST_SPEEDUP <= times[0])
     assert all(each.same_bits for each in model.tuning.kept)  # rows do not depend on one another
 
 

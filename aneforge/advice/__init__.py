@@ -10,7 +10,7 @@ from aneforge.advice.form_search import SearchLimits, search, tune
 from aneforge.advice.forms import attention_tiles, tune_attention
 from aneforge.advice.precision import tune_precision
 from aneforge.advice.proposals import Figure
-from aneforge.advice.ranking import Advice, HelpfulChange, advise
+from aneforge.advice.ranking import Advice, PricedChange, advise
 from aneforge.advice.tuning import Candidate, Tuning
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Candidate",
     "ChipWeightAdvice",
     "Figure",
-    "HelpfulChange",
+    "PricedChange",
     "SearchLimits",
     "Tuning",
     "WeightAdvice",

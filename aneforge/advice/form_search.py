@@ -32,7 +32,7 @@ from aneforge.targets.chip import Target
 __all__ = ["SearchLimits", "form_proposals", "refuse_reps", "search", "tune", "tuned_model"]
 
 _REPS = 20  # the default of the public signature
-LEAST_GAIN = 1.005  # less is noise of the model, and no reason to change a graph
+LEAST_SPEEDUP = 1.005  # less is noise of the model, and no reason to change a graph
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ def search(
     verbose: bool = False,
     progress: Progress | None = None,
 ) -> Tuning:
-    """Look for a faster form of a graph on one target; ``progress`` hears which candidate is being tried."""
+    """Look for a faster form of a graph on one target, within ``limits``; ``inputs`` and ``verbose`` are as for
+    :func:`tune`, and ``progress`` hears which candidate is being tried."""
     allowed, chip = limits or SearchLimits(), resolve_target(target)
     study = Study(out, chip)
     run = _Search(study, allowed, inputs, verbose, progress)
@@ -273,7 +274,7 @@ class _Search:
         if trial.fault or trial.split is None or trial.figure is None:
             return self.candidate(proposal, sites, trial.fault, trial)
         gain = self.best.estimate.us / trial.figure.us
-        if gain < LEAST_GAIN:
+        if gain < LEAST_SPEEDUP:
             return self.candidate(proposal, sites, f"not faster than {self.best.estimate.us:.1f} us", trial)
         check = self.check(trial.split)
         fault = self.numbers(proposal, gain, check)

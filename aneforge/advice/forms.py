@@ -19,7 +19,7 @@ from aneforge.codecs.storages import Storage, streamed_storages
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.rewrites.pieces import Cut
 from aneforge.errors import AneforgeError
-from aneforge.graph.forms import FormContext, GraphForm, Site, applied
+from aneforge.graph.forms import FormContext, GraphForm, Site, applied, scale_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import OP_FORMS, layer_of
 from aneforge.graph.node import make
@@ -196,7 +196,7 @@ def _scale_and_mask(attention: _Attention) -> tuple[float, tuple[Tensor, ...]] |
     """The scale and the mask before the softmax, where the layer takes both."""
     before, scale, mask = attention.chain[0], 1.0, ()
     steps = list(attention.chain[1:-1])
-    if steps and (factor := _scale_of(steps[0], before)) is not None:
+    if steps and (factor := scale_of(steps[0], before)) is not None:
         scale, before = factor, steps.pop(0)
     if steps and steps[0].op == "add":
         added = steps.pop(0)
@@ -208,22 +208,6 @@ def _scale_and_mask(attention: _Attention) -> tuple[float, tuple[Tensor, ...]] |
 
 def _one_plane(mask: Tensor, rows: int, columns: int) -> bool:
     return mask.ndim >= 2 and mask.shape[-2:] == (rows, columns) and math.prod(mask.shape[:-2]) == 1
-
-
-def _scale_of(step: Tensor, product: Tensor) -> float | None:
-    """The factor of a step that only scales."""
-    if step.op == "linear_activation":
-        return float(step.attrs["alpha"]) if step.attrs["beta"] == 0 else None
-    if step.op not in ("mul", "real_div"):
-        return None
-    left, right = step.inputs
-    other = right if left is product else left
-    if other.op != "const" or other.weight is None or other.weight.size != 1:
-        return None
-    number = float(other.weight.array.reshape(-1)[0])
-    if step.op == "mul":
-        return number
-    return 1 / number if left is product and number else None
 
 
 ATTENTION_FORMS = (

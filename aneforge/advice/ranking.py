@@ -25,7 +25,7 @@ from aneforge.output.text import plural
 from aneforge.process import quiet_collector
 from aneforge.study.study import Study
 
-__all__ = ["LEAST_GAIN", "SOURCES", "Advice", "HelpfulChange", "advise", "changes_text"]
+__all__ = ["LEAST_GAIN", "SOURCES", "Advice", "PricedChange", "advise", "changes_text", "likely_cut"]
 
 SOURCES: tuple[Callable[[Workbench], Iterable[Proposal]], ...] = (
     stored_weights,
@@ -39,11 +39,12 @@ SOURCES: tuple[Callable[[Workbench], Iterable[Proposal]], ...] = (
 """Where proposals come from. Equal gains keep this order."""
 
 _MOST_WORKED_OUT, _FEWEST_WORKED_OUT = 12, 4
+_ROUNDING = 0.001  # of a call; a smaller difference is none
 _NODES = 24_000  # nodes of changed graphs that are compiled in all, about: a large model has fewer changes worked out
 
 
 @dataclass(frozen=True, kw_only=True)
-class HelpfulChange(AboutChange):
+class PricedChange(AboutChange):
     """One change of a model on one chip, and the whole call after it."""
 
     before_us: float
@@ -52,7 +53,7 @@ class HelpfulChange(AboutChange):
     interval: tuple[float, float]
 
     @classmethod
-    def of(cls, about: AboutChange, before_us: float, after: Figure) -> HelpfulChange:
+    def of(cls, about: AboutChange, before_us: float, after: Figure) -> PricedChange:
         words = {word.name: getattr(about, word.name) for word in fields(AboutChange)}
         return cls(**words, before_us=before_us, us=after.us, interval=after.interval)
 
@@ -69,7 +70,7 @@ class HelpfulChange(AboutChange):
 class Advice:
     """The changes that help on one chip, the best first, and how many there were to choose from."""
 
-    changes: tuple[HelpfulChange, ...]
+    changes: tuple[PricedChange, ...]
     weighed: int
     """Changes that apply to the model there."""
     worked_out: int
@@ -82,7 +83,8 @@ class Advice:
 
 
 def advise(study: Study, count: int = 3) -> dict[str, Advice]:
-    """The ``count`` changes that help most on each chip that runs something of the model, by the chip's name."""
+    """The ``count`` changes that help most on each chip of a ``study`` that runs something of the model, by the chip's
+    name."""
     bench = Workbench(study)
     estimates = bench.estimates
     if not estimates or count < 1:
@@ -91,12 +93,12 @@ def advise(study: Study, count: int = 3) -> dict[str, Advice]:
         proposals = _proposals(bench)
         able = _worth_trying(bench, proposals)
         tried = able[: _how_many(bench)]
-        changes: dict[str, dict[str, HelpfulChange]] = {name: {} for name in estimates}
+        changes: dict[str, dict[str, PricedChange]] = {name: {} for name in estimates}
         worked_out = dict.fromkeys(estimates, 0)
         for proposal in tried:
             for name, figure in bench.price(proposal, _chips_helped(bench, proposal)).items():
                 worked_out[name] += 1
-                change = HelpfulChange.of(proposal, estimates[name].us, figure)
+                change = PricedChange.of(proposal, estimates[name].us, figure)
                 known = changes[name].get(proposal.family)
                 if change.saved >= LEAST_GAIN and (known is None or change.us < known.us):
                     changes[name][proposal.family] = change
@@ -138,6 +140,36 @@ def _how_many(bench: Workbench) -> int:
     return min(_MOST_WORKED_OUT, max(_FEWEST_WORKED_OUT, _NODES // max(1, len(bench.graph.nodes))))
 
 
+def likely_cut(study: Study) -> dict[str, PricedChange]:
+    """By chip, the model cut as the runtime would likely do it, where that is another cut than by the rules and takes
+    another time."""
+    bench = Workbench(study)
+    counted = {bench.names[node.uid] for node in study.operations.counted}
+    moved: dict[str, None] = {}
+    after: dict[str, Figure] = {}
+    placed = study.with_chips(list(bench.estimates)).partitions("placement") if bench.estimates else {}
+    for name, split in placed.items():
+        devices = bench.splits[name].device_of
+        if not split.runs or split.device_of == devices:
+            continue
+        figure = Figure.of(split.estimate(study.scope))
+        if abs(figure.us / bench.estimates[name].us - 1) >= _ROUNDING:
+            after[name] = figure
+            elsewhere = (split.names[uid] for uid, device in split.device_of.items() if devices.get(uid) != device)
+            moved |= dict.fromkeys(node for node in elsewhere if node in counted)
+    label = study.runtime.label
+    about = AboutChange(
+        name="likely cut",
+        kind="cut",
+        cause="crossings",
+        what=f"cut as {label} would likely do it: {len(moved):,} operations on another device than by the rules",
+        nodes=tuple(moved),
+        how=f"placed by what was seen of {label}, compiled and estimated",
+        numbers="the host computes in float32",
+    )
+    return {name: PricedChange.of(about, bench.estimates[name].us, figure) for name, figure in after.items()}
+
+
 # As text.
 
 _CAUSES = {
@@ -174,7 +206,7 @@ def changes_text(advice: Mapping[str, Advice]) -> str:
     return "\n".join(lines)
 
 
-def _change_lines(pairs: Sequence[tuple[str, HelpfulChange]]) -> list[str]:
+def _change_lines(pairs: Sequence[tuple[str, PricedChange]]) -> list[str]:
     """One change on the chips that it helps. Where it is about other places on each, the chips say how many."""
     first = pairs[0][1]
     same = all(change.what == first.what for _, change in pairs)
@@ -207,7 +239,7 @@ def _nothing(advice: Mapping[str, Advice]) -> str:
     return f"nothing; {none} {LEAST_GAIN:.0%} or more{more}"
 
 
-def _figures(change: HelpfulChange, count: bool) -> str:
+def _figures(change: PricedChange, count: bool) -> str:
     low, high = change.interval
     places = f" at {plural(len(change.nodes), 'node')}" if count else ""
     return f"{change.before_us:,.0f} -> {change.us:,.0f} us ({low:,.0f} to {high:,.0f}){places}"

@@ -115,22 +115,30 @@ def stored_model(
     placed: Mapping[str, RuntimePlacement],
 ) -> StoredModel:
     """What a compiled model with some layers in stored forms amounts to on its chip."""
-    kernels = {split.names[node.uid]: node.inputs[1] for node in split.graph.nodes if split.names[node.uid] in forms}
-    stored_bytes = 0
-    for layer, one in layers.items():
-        weight = kernels[layer].weight if layer in kernels else None
-        encoded = None if weight is None else weight.encoded
-        stored_bytes += 2 * one.weight.size if encoded is None else encoded.stored_bytes
-    called = {layer: {layer, split.names[kernel.uid]} for layer, kernel in kernels.items()}
-    """What a program may call each kernel: as its layer, or as its constant."""
+    kernels: dict[str, Tensor] = {}
+    layers_called: dict[str, set[str]] = {}  # by what a program may call the kernel: as its layer, or as its constant
+    for node in split.graph.nodes:
+        layer = split.names[node.uid]
+        if layer in forms:
+            kernels[layer] = node.inputs[1]
+            for source in (layer, split.names[node.inputs[1].uid]):
+                layers_called.setdefault(source, set()).add(layer)
     streams: dict[str, bool] = {}
-    weights = [weight for program in split.programs.values() for weight in program.weights]
-    for weight in weights:
-        kept = bool(weight.streams) and weight.encoding != FP16
-        for layer in called if weight.flow is not None else ():
-            if not called[layer].isdisjoint(weight.sources):
+    program_bytes = 0
+    for constant in (weight for program in split.programs.values() for weight in program.weights):
+        program_bytes += constant.stored_bytes
+        kept = bool(constant.streams) and constant.encoding != FP16
+        for source in constant.sources if constant.flow is not None else ():
+            for layer in layers_called.get(source, ()):
                 streams[layer] = streams.get(layer, True) and kept
-    return StoredModel(name, forms, stored_bytes, sum(weight.stored_bytes for weight in weights), streams, placed)
+    stored_bytes = sum(_stored_bytes(layers[layer], kernels.get(layer)) for layer in layers)
+    return StoredModel(name, forms, stored_bytes, program_bytes, streams, placed)
+
+
+def _stored_bytes(layer: StoredLayer, kernel: Tensor | None) -> int:
+    """Of a layer's weight as a file stores it: the kernel in its place, or its own in fp16."""
+    encoded = None if kernel is None or kernel.weight is None else kernel.weight.encoded
+    return 2 * layer.weight.size if encoded is None else encoded.stored_bytes
 
 
 def placements(

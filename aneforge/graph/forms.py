@@ -23,7 +23,9 @@ __all__ = [
     "context_of",
     "covered",
     "likeness",
+    "number_of",
     "rebuilt_by",
+    "scale_of",
 ]
 
 
@@ -82,6 +84,26 @@ class GraphForm:
     def lossy(self) -> bool:
         """Whether the weights themselves are rounded, so that it is tried only where an error is allowed."""
         return self.kind == "encoding"
+
+
+def number_of(node: Tensor) -> float | None:
+    """The number of a constant that is one number; None for any other node."""
+    if node.op != "const" or node.weight is None or node.weight.size != 1:
+        return None
+    return float(node.weight.array.reshape(-1)[0])
+
+
+def scale_of(step: Tensor, product: Tensor) -> float | None:
+    """The factor of a step that only scales a product; None for any other step."""
+    if step.op == "linear_activation":
+        return float(step.attrs["alpha"]) if step.attrs["beta"] == 0 else None
+    if step.op not in ("mul", "real_div"):
+        return None
+    left, right = step.inputs
+    number = number_of(right if left is product else left)
+    if number is None or step.op == "mul":
+        return number
+    return 1 / number if left is product and number else None
 
 
 def applied(graph: Graph, sites: Sequence[Site]) -> Graph:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from aneforge.graph.forms import FormContext, GraphForm, Site
+from aneforge.graph.forms import FormContext, GraphForm, Site, number_of
 from aneforge.graph.node import make
 from aneforge.graph.ops.elementwise import maximum, where
 from aneforge.graph.ops.leaf import const
@@ -109,16 +109,10 @@ def softplus_of(node: Tensor) -> Tensor | None:
         return None
     inner, shift = node.inputs[0], float(node.attrs["eps"])
     if inner.op == "add" and shift == 0.0:
-        constants = [operand for operand in inner.inputs if _number(operand) == 1.0]
+        constants = [operand for operand in inner.inputs if number_of(operand) == 1.0]
         powers = [operand for operand in inner.inputs if operand.op == "exp"]
         return powers[0].inputs[0] if constants and powers else None
     return inner.inputs[0] if inner.op == "exp" and shift == 1.0 else None
-
-
-def _number(operand: Tensor) -> float | None:
-    if operand.op != "const" or operand.weight is None or operand.weight.size != 1:
-        return None
-    return float(operand.weight.array.reshape(-1)[0])
 
 
 def _stable_logsumexp(node: Tensor, context: FormContext) -> Site | None:
@@ -217,7 +211,7 @@ _NORMS: dict[str, Callable[..., Tensor]] = {
 
 def _long_division(node: Tensor, context: FormContext) -> Site | None:
     """The divisor times falling powers of two is subtracted where it fits: every difference is exact in fp16."""
-    divisor = _number(node.inputs[1]) if node.op == "mod" else None
+    divisor = number_of(node.inputs[1]) if node.op == "mod" else None
     if not divisor or not math.isfinite(divisor):
         return None
     step = abs(divisor)

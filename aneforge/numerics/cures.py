@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
-from aneforge.graph.forms import FormContext, GraphForm, Site, applied, context_of, rebuilt_by
+from aneforge.graph.forms import FormContext, GraphForm, Site, applied, context_of, rebuilt_by, scale_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import OP_FORMS
 from aneforge.graph.node import Node
@@ -39,20 +39,11 @@ def _scaled_first(node: Tensor, context: FormContext) -> Site | None:
     """A factor behind a product moves in front of it, where it keeps the sum small."""
     if node.op not in ("mul", "linear_activation", "real_div") or node.inputs[0].op != "matmul":
         return None
-    product, factor = node.inputs[0], _factor(node)
+    product = node.inputs[0]
+    factor = scale_of(node, product)
     if factor is None or abs(factor) >= 1 or not context.is_private(product):
         return None
     return Site(node, product.inputs, lambda a, b: (a * factor) @ b)
-
-
-def _factor(node: Tensor) -> float | None:
-    if node.op == "linear_activation":
-        return float(node.attrs["alpha"]) if node.attrs["beta"] == 0 else None
-    other = node.inputs[1]
-    if other.op != "const" or other.weight is None or other.weight.size != 1:
-        return None
-    number = float(other.weight.array.reshape(-1)[0])
-    return number if node.op == "mul" else (1 / number if number else None)
 
 
 _SUMS = {form.name: form for form in OP_FORMS if form.name in ("row-sum-as-product", "channel-sum-as-conv")}

@@ -22,7 +22,7 @@ from aneforge.report.measured import overlay
 from aneforge.report.programs import program_rows
 from aneforge.report.reasons import finding_rows, op_rows
 from aneforge.report.rows import BOUNDS, ChipRow, ProgramRow, short
-from aneforge.report.whatif import change_rows, likely_cut, stored_rows
+from aneforge.report.whatif import helping_rows, stored_rows
 from aneforge.study.checking import Check
 from aneforge.study.operations import Operations
 from aneforge.study.partition import Partition
@@ -73,7 +73,7 @@ def report(
         step("compiling for every chip")
         splits, estimates = study.timed(), Estimates(study, changes=changes)
         step("working out what would help")
-        helping = [*change_rows(estimates.advice, by_name), *likely_cut(study, by_name)]
+        helping = helping_rows(study, estimates.advice, by_name)
         step("trying other forms of the weights")
         stored, stored_note = stored_rows(study)
         step("looking for numbers that get lost")

@@ -125,7 +125,7 @@ OF_ONE = {
     "compare_training.steps": "How many steps are trained.",
     "compare_training.target": "The chips, the first of which is the reference.",
     **{f"{name}.{parameter}": words for name in _OF_PLANS for parameter, words in _OF_A_PLAN.items()},
-    "advise.runtimes": "Who runs the program: `direct`, `coreml` and `coreai`, by name or several with commas.",
+    "advise_weights.runtimes": "Who runs the program: `direct`, `coreml` and `coreai`, by name, several with commas.",
     "encode.array": "The weight.",
     "encode.options": "What the encodings above take, by name.",
     "merge.places": "Folders of results and tables.",
