@@ -24,7 +24,7 @@ from aneforge.advice.proposals import Workbench, context_on
 from aneforge.cli import tune as command
 from aneforge.codecs.storages import streamed_storages
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.forms import GraphForm, Site, applied
+from aneforge.graph.forms import OtherForm, Site, applied
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.layer_forms import OP_FORMS
 from aneforge.targets.streams import native_streams
@@ -286,7 +286,7 @@ def nearly(step):
         stored = Encoded.sparse(numbers != 0, numbers[numbers != 0])
         return Site(node, node.inputs[:1], lambda x: x.linear(stored))
 
-    return GraphForm("form", "nearly", "", find)
+    return OtherForm("form", "nearly", "", find)
 
 
 def test_other_bits_must_pay(monkeypatch):

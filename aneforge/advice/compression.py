@@ -39,7 +39,7 @@ from aneforge.codecs.calibrated import Moments, output_error
 from aneforge.codecs.storages import DEFAULT_STORAGES, Storage, encodable_layers, storage_of
 from aneforge.errors import ArgumentError
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.forms import FormContext, GraphForm, Site, applied
+from aneforge.graph.forms import FormContext, OtherForm, Site, applied
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import StoredLayer
 from aneforge.graph.tensor import Tensor
@@ -207,7 +207,7 @@ class _Weights:
         """Of the layer's own outputs; the moments know nothing of the rounding of inputs."""
         return None if storage.activations else self._errors[layer, storage.name]
 
-    def form(self, storage: Storage) -> GraphForm:
+    def form(self, storage: Storage) -> OtherForm:
         """The form of the graph's layers, for those that price and apply forms."""
         pairs: dict[int, Tensor] = {}
 
@@ -222,7 +222,7 @@ class _Weights:
                 return quantised_site(layer, lambda: stored, codes, pairs, traits=codes)
             return layer.stored_as(lambda: stored, traits=stored.stored_bytes if storage.name == "sparse" else None)
 
-        return GraphForm("encoding", storage.name, f"The weights of a layer stored as {storage.name}.", find)
+        return OtherForm("encoding", storage.name, f"The weights of a layer stored as {storage.name}.", find)
 
 
 class _ChipAdviser:

@@ -21,7 +21,7 @@ from aneforge.advice.tuning import Candidate, Tuning
 from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, ArgumentError
-from aneforge.graph.forms import GraphForm, Site, applied, covered
+from aneforge.graph.forms import OtherForm, Site, applied, covered
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
@@ -138,7 +138,7 @@ def search(
     return run.result()
 
 
-def form_proposals(study: Study, forms: Iterable[GraphForm]) -> list[Proposal]:
+def form_proposals(study: Study, forms: Iterable[OtherForm]) -> list[Proposal]:
     """Every form that fits somewhere on the one chip of a study, with the prices of its places; the one that gains
     most first. None where the chip refuses the place before or after."""
     (chip,) = study.chips
@@ -153,7 +153,7 @@ def form_proposals(study: Study, forms: Iterable[GraphForm]) -> list[Proposal]:
     return _in_order(proposals, chosen, chip)
 
 
-def _in_order(proposals: Iterable[Proposal], forms: Sequence[GraphForm], chip: str) -> list[Proposal]:
+def _in_order(proposals: Iterable[Proposal], forms: Sequence[OtherForm], chip: str) -> list[Proposal]:
     """What gains most first; equals as the forms and the nodes stand."""
     order = {form.name: place for place, form in enumerate(forms)}
 

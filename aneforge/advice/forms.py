@@ -19,7 +19,7 @@ from aneforge.codecs.storages import Storage, streamed_storages
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.rewrites.pieces import Cut
 from aneforge.errors import AneforgeError
-from aneforge.graph.forms import FormContext, GraphForm, Site, applied, scale_of
+from aneforge.graph.forms import FormContext, OtherForm, Site, applied, scale_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import OP_FORMS, layer_of
 from aneforge.graph.node import make
@@ -123,7 +123,7 @@ def _by_tiles(attention: _Attention, tiles: int, q: Tensor, keys: Tensor, v: Ten
     return concat(parts, axis=q.ndim - 2)
 
 
-def query_tiles(tiles: int) -> GraphForm:
+def query_tiles(tiles: int) -> OtherForm:
     """Attention, or the engine's own attention layer, as so many products over some of the queries each."""
 
     def find(node: Tensor, context: FormContext) -> Site | None:
@@ -135,7 +135,7 @@ def query_tiles(tiles: int) -> GraphForm:
         operands = (attention.q, attention.keys, attention.v, *attention.others)
         return Site(node, operands, lambda q, keys, v, *others: _by_tiles(attention, tiles, q, keys, v, *others))
 
-    return GraphForm("attention", f"query-tiles-{tiles}", f"Attention over the queries in {tiles} tiles.", find)
+    return OtherForm("attention", f"query-tiles-{tiles}", f"Attention over the queries in {tiles} tiles.", find)
 
 
 def _is_plain_layer(node: Tensor) -> bool:
@@ -211,8 +211,8 @@ def _one_plane(mask: Tensor, rows: int, columns: int) -> bool:
 
 
 ATTENTION_FORMS = (
-    GraphForm("attention", "fused-layer", "Attention as the engine's own layer.", _fused),
-    GraphForm("attention", "in-parts", "The engine's attention layer as product, softmax, product.", _in_parts),
+    OtherForm("attention", "fused-layer", "Attention as the engine's own layer.", _fused),
+    OtherForm("attention", "in-parts", "The engine's attention layer as product, softmax, product.", _in_parts),
     *(query_tiles(tiles) for tiles in _TILE_COUNTS),
 )
 
@@ -224,7 +224,7 @@ def _spills(x: Tensor, node: Tensor, context: FormContext) -> bool:
     return 2 * (x.size + node.size) > context.working_set
 
 
-def _by_outputs(count: int) -> GraphForm:
+def _by_outputs(count: int) -> OtherForm:
     """Each tile makes some of the outputs from the whole input."""
 
     def find(node: Tensor, context: FormContext) -> Site | None:
@@ -241,10 +241,10 @@ def _by_outputs(count: int) -> GraphForm:
 
         return Site(node, (layer.x,), build)
 
-    return GraphForm("tiling", f"output-tiles-{count}", f"The outputs of a large layer in {count} tiles.", find)
+    return OtherForm("tiling", f"output-tiles-{count}", f"The outputs of a large layer in {count} tiles.", find)
 
 
-def _by_rows(count: int) -> GraphForm:
+def _by_rows(count: int) -> OtherForm:
     """Each tile makes all outputs of some rows: of a matrix, or of an image where every place stands by itself."""
 
     def find(node: Tensor, context: FormContext) -> Site | None:
@@ -264,10 +264,10 @@ def _by_rows(count: int) -> GraphForm:
 
         return Site(node, (layer.x,), build)
 
-    return GraphForm("tiling", f"row-tiles-{count}", f"The rows of a large layer in {count} tiles.", find)
+    return OtherForm("tiling", f"row-tiles-{count}", f"The rows of a large layer in {count} tiles.", find)
 
 
-def _split_sum(count: int) -> GraphForm:
+def _split_sum(count: int) -> OtherForm:
     """Each part sums some of the inputs; partial sums are rounded to fp16 before they are added."""
 
     def find(node: Tensor, context: FormContext) -> Site | None:
@@ -287,7 +287,7 @@ def _split_sum(count: int) -> GraphForm:
 
         return Site(node, (layer.x,), build)
 
-    return GraphForm("tiling", f"split-sum-{count}", f"A long sum as {count} shorter ones, added.", find)
+    return OtherForm("tiling", f"split-sum-{count}", f"A long sum as {count} shorter ones, added.", find)
 
 
 TILING_FORMS = (
@@ -299,7 +299,7 @@ PLAIN_FORMS = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
 """Forms that keep the weights as they are."""
 
 
-def _stored_as(storage: Storage) -> GraphForm:
+def _stored_as(storage: Storage) -> OtherForm:
     def find(node: Tensor, context: FormContext) -> Site | None:
         layer = layer_of(node)
         if layer is None or not storage.pays(layer.weight):
@@ -309,15 +309,15 @@ def _stored_as(storage: Storage) -> GraphForm:
         return layer.stored_as(stored, traits=kept)
 
     name = storage.encoding
-    return GraphForm("encoding", name, f"The weights of a layer stored as {name}.", find)
+    return OtherForm("encoding", name, f"The weights of a layer stored as {name}.", find)
 
 
-def encoding_forms(target: Target) -> tuple[GraphForm, ...]:
+def encoding_forms(target: Target) -> tuple[OtherForm, ...]:
     """A form for each way of storing weights that the chip streams."""
     return tuple(map(_stored_as, streamed_storages(target)))
 
 
-def forms_for(target: Target, compressed: bool = False) -> tuple[GraphForm, ...]:
+def forms_for(target: Target, compressed: bool = False) -> tuple[OtherForm, ...]:
     """Every form that a search on a target weighs; compressed weights only where they are allowed."""
     return (*PLAIN_FORMS, *encoding_forms(target)) if compressed else PLAIN_FORMS
 

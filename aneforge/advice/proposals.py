@@ -17,7 +17,7 @@ from aneforge.cost.calls import Ports, call_us
 from aneforge.cost.estimate import Estimate
 from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError, first_line
-from aneforge.graph.forms import FormContext, GraphForm, Site, alone, applied, context_of, likeness
+from aneforge.graph.forms import FormContext, OtherForm, Site, alone, applied, context_of, likeness
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.study.partition import Partition
@@ -67,7 +67,7 @@ class Figure:
 class Places:
     """Equal places for one form, and what one of them takes on the engine of each chip."""
 
-    form: GraphForm
+    form: OtherForm
     chips: list[str]
     """The chips whose working set the form fits."""
     sites: list[Site] = field(default_factory=list)
@@ -81,7 +81,7 @@ def context_on(graph: Graph, chip: Target) -> FormContext:
     return context_of(graph, compile_fact(chip, "max_operand_bytes").value)
 
 
-def places_of(study: Study, forms: Iterable[GraphForm]) -> list[Places]:
+def places_of(study: Study, forms: Iterable[OtherForm]) -> list[Places]:
     """Every place that a form fits, in the order of the graph, by form and likeness. What fits depends on a chip's
     working set."""
     chosen = list(forms)

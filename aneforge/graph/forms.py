@@ -15,7 +15,7 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = [
     "FormContext",
-    "GraphForm",
+    "OtherForm",
     "Site",
     "alone",
     "apart",
@@ -71,7 +71,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class GraphForm:
+class OtherForm:
     """One equivalent form. ``find`` is its precondition: a node to its site, or None where it does not fit."""
 
     kind: str

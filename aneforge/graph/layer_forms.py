@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.forms import FormContext, GraphForm, Site
+from aneforge.graph.forms import FormContext, OtherForm, Site
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.contraction import conv, linear, matmul
 from aneforge.graph.ops.leaf import const
@@ -171,11 +171,11 @@ def _row_sum_as_product(node: Tensor, context: FormContext) -> Site | None:
 
 
 OP_FORMS = (
-    GraphForm("form", "dense-as-conv", "A dense layer as a 1 x 1 convolution.", _dense_as_conv),
-    GraphForm("form", "conv-as-dense", "A 1 x 1 convolution as a dense layer.", _conv_as_dense),
-    GraphForm(
+    OtherForm("form", "dense-as-conv", "A dense layer as a 1 x 1 convolution.", _dense_as_conv),
+    OtherForm("form", "conv-as-dense", "A 1 x 1 convolution as a dense layer.", _conv_as_dense),
+    OtherForm(
         "form", "patches-as-channels", "A convolution that steps by its own size as 1 x 1.", _patches_as_channels
     ),
-    GraphForm("form", "channel-sum-as-conv", "A sum over channels as a convolution with ones.", _channel_sum_as_conv),
-    GraphForm("form", "row-sum-as-product", "A sum along rows as a product with ones.", _row_sum_as_product),
+    OtherForm("form", "channel-sum-as-conv", "A sum over channels as a convolution with ones.", _channel_sum_as_conv),
+    OtherForm("form", "row-sum-as-product", "A sum along rows as a product with ones.", _row_sum_as_product),
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from aneforge.graph.forms import FormContext, GraphForm, Site, number_of
+from aneforge.graph.forms import FormContext, OtherForm, Site, number_of
 from aneforge.graph.node import make
 from aneforge.graph.ops.elementwise import maximum, where
 from aneforge.graph.ops.leaf import const
@@ -230,11 +230,11 @@ def _long_division(node: Tensor, context: FormContext) -> Site | None:
 
 
 STABLE_FORMS = (
-    GraphForm("form", "scaled-product", "An operand scaled up before a product, the result down.", _scaled_product),
-    GraphForm("form", "scaled-cumsum", "Numbers scaled before a running sum, the sums back.", _scaled_cumsum),
-    GraphForm("form", "finite-mask", "An infinite mask as -3e4.", _finite_mask),
-    GraphForm("form", "stable-softplus", "softplus as relu(x) + log(1 + exp(-|x|)).", _stable_softplus),
-    GraphForm("form", "stable-logsumexp", "The maximum subtracted before the powers.", _stable_logsumexp),
-    GraphForm("form", "stable-norm", "A norm of numbers that are divided by the largest first.", _stable_norm),
-    GraphForm("form", "long-division", "A remainder by subtracting falling multiples.", _long_division),
+    OtherForm("form", "scaled-product", "An operand scaled up before a product, the result down.", _scaled_product),
+    OtherForm("form", "scaled-cumsum", "Numbers scaled before a running sum, the sums back.", _scaled_cumsum),
+    OtherForm("form", "finite-mask", "An infinite mask as -3e4.", _finite_mask),
+    OtherForm("form", "stable-softplus", "softplus as relu(x) + log(1 + exp(-|x|)).", _stable_softplus),
+    OtherForm("form", "stable-logsumexp", "The maximum subtracted before the powers.", _stable_logsumexp),
+    OtherForm("form", "stable-norm", "A norm of numbers that are divided by the largest first.", _stable_norm),
+    OtherForm("form", "long-division", "A remainder by subtracting falling multiples.", _long_division),
 )

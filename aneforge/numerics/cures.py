@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
-from aneforge.graph.forms import FormContext, GraphForm, Site, applied, context_of, rebuilt_by, scale_of
+from aneforge.graph.forms import FormContext, OtherForm, Site, applied, context_of, rebuilt_by, scale_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import OP_FORMS
 from aneforge.graph.node import Node
@@ -56,9 +56,9 @@ def _sum_as_product(node: Tensor, context: FormContext) -> Site | None:
 CURES = {
     rewrite.name: rewrite
     for rewrite in (
-        GraphForm("form", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
-        GraphForm("form", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
-        GraphForm("form", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
+        OtherForm("form", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
+        OtherForm("form", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
+        OtherForm("form", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
         *STABLE_FORMS,
     )
 }
