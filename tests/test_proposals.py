@@ -82,6 +82,11 @@ def test_the_same_change_on_several_chips_is_one_proposal():
     assert any(len(proposal.most) > 1 for proposal in proposals)
 
 
+def test_proposals_that_say_the_same_are_two():
+    """A form in layers of two shapes is two proposals of one name; one that failed does not count for the other."""
+    assert len({Proposal(name="int8", kind="encoding"), Proposal(name="int8", kind="encoding")}) == 2
+
+
 def test_a_likely_cut_is_another_cut_with_its_own_time():
     study = Study("examples/detector.onnx", "m1,m2,m5", scope="coreml_call")
     placed = study.partitions("placement")

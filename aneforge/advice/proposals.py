@@ -116,9 +116,9 @@ def price_alone(study: Study, places: Places) -> None:
 # A change of the whole model.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AboutChange:
-    """What a change is about, in words."""
+    """What a change is about, in words. Two proposals may say the same of different places, so none equals another."""
 
     name: str
     """Short, the same for all chips: ``weights as int8``."""
