@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aneforge.advice.estimates import Estimates, estimate, estimate_all
+    from aneforge.advice.form_search import tune
+    from aneforge.advice.forms import attention_tiles, tune_attention
+    from aneforge.advice.precision import tune_precision
     from aneforge.authoring import bridge, pwl
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
@@ -132,9 +135,6 @@ if TYPE_CHECKING:
     from aneforge.train.parity import Parity, compare_training
     from aneforge.train.stack import CheckpointedStack
     from aneforge.train.trainer import Trainer, TrainingWarning
-    from aneforge.tuning.precision import tune_precision
-    from aneforge.tuning.search import tune
-    from aneforge.tuning.tiles import attention_tiles, tune_attention
     from aneforge.validate import validate_layer, validate_network, validate_program
 
 from aneforge.version import __version__
@@ -203,7 +203,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.study.programs": "Programs compile_all",
         "aneforge.compiler.program": "Program",
         "aneforge.compiler.refusal": "CompileError",
-        "aneforge.tuning": "attention_tiles tune tune_attention tune_precision",
+        "aneforge.advice": "attention_tiles tune tune_attention tune_precision",
     },
     "Run in the simulator": {
         "aneforge.study.running": "RunResult run",

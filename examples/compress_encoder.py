@@ -41,9 +41,9 @@ def encoder() -> af.Graph:
 graph = encoder
 
 if __name__ == "__main__":
-    from aneforge.compress import advise
+    from aneforge.advice import advise_weights
 
-    advice = advise(encoder(), "m1,m2,m3,m5", runtimes="direct")
+    advice = advise_weights(encoder(), "m1,m2,m3,m5", runtimes="direct")
     for chip, options in advice.items():
         print(chip, {option.name: option.flow for option in options.options})
     print(advice)

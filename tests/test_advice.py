@@ -10,19 +10,18 @@ from split_kit import encoder
 from study_kit import partition_for
 
 import aneforge as af
-from aneforge.advice import LEAST_GAIN, Change, advise
-from aneforge.advice.batch import batched
-from aneforge.advice.change import Question
-from aneforge.codecs.encoders import encode, encoders_for
+from aneforge.advice import PricedChange, advise
+from aneforge.advice.call_sources import batched
+from aneforge.advice.forms import query_tiles
+from aneforge.advice.proposals import LEAST_GAIN, Workbench, context_on
+from aneforge.codecs.storages import streamed_storages
 from aneforge.cost.host import host_band
+from aneforge.graph.forms import applied
 from aneforge.graph.graph import Graph
-from aneforge.rewrites.rewrite import applied, scene_of
-from aneforge.rewrites.stored import dense_of
+from aneforge.graph.layer_forms import stored_layers
 from aneforge.study.split import HOST
 from aneforge.study.study import Study
 from aneforge.targets.names import target
-from aneforge.tuning.attention import query_tiles
-from aneforge.tuning.stored_forms import stored_site
 
 SCOPE = "coreml_call"
 
@@ -51,7 +50,7 @@ def attention(tokens: int = 1024, heads: int = 4, width: int = 64) -> Graph:
     return Graph.of(((q @ k.transpose([0, 2, 1]) * width**-0.5).softmax(-1) @ v).named("mixed"))
 
 
-def told(graph: Graph, chip: str, scope: str = SCOPE, count: int = 9) -> dict[str, Change]:
+def told(graph: Graph, chip: str, scope: str = SCOPE, count: int = 9) -> dict[str, PricedChange]:
     return {change.name: change for change in af.estimate_all(graph, chip, scope, changes=count).advice[chip].changes}
 
 
@@ -73,14 +72,11 @@ def test_every_change_that_is_told_helps_and_the_best_comes_first(graph):
 def test_the_estimate_with_stand_in_weights_is_that_of_real_ones(form):
     graph, chip = dense_layers(), target("m2")
     change = next(one for name, one in told(graph, "m2").items() if name == f"weights as {form}")
-    encoder = next(known for known in encoders_for(chip) if known.name == form)
+    storage = next(known for known in streamed_storages(chip) if known.encoding == form)
     sites = []
-    for node in graph.nodes:
-        layer = dense_of(node)
-        if layer is not None:
-            encoded = encode(layer.weight, encoder)
-            assert encoded is not None
-            sites.append(stored_site(node, layer, lambda encoded=encoded: encoded))
+    for layer in stored_layers(graph).values():
+        encoded = storage.write(layer.weight)
+        sites.append(layer.stored_as(lambda encoded=encoded: encoded))
     real = partition_for(applied(graph, sites), chip).estimate(SCOPE)
     assert change.us == real.us
     assert change.interval == real.interval
@@ -98,7 +94,7 @@ def test_attention_in_tiles_is_the_estimate_of_the_changed_graph():
     assert len(tiles) == 1, "of one kind of form a chip is told the best"
     rewrite = query_tiles(int(tiles[0].rpartition("-")[2]))
     split = partition_for(graph, target("m1"))
-    site = rewrite.find(graph.outputs[0], scene_of(graph, target("m1")))
+    site = rewrite.find(graph.outputs[0], context_on(graph, target("m1")))
     assert site is not None
     changed = partition_for(applied(graph, [site]), target("m1")).estimate(SCOPE)
     assert told(graph, "m1")[tiles[0]].us == changed.us < split.estimate(SCOPE).us
@@ -221,7 +217,7 @@ def test_json_has_the_changes_and_the_facts_of_the_first_call():
 
 def test_a_change_whose_numbers_are_known_to_be_wrong_is_not_told(monkeypatch):
     assert "weights as int8" in told(dense_layers(), "m2")
-    monkeypatch.setattr(Question, "new_risks", lambda self, changed: set(changed.chips))
+    monkeypatch.setattr(Workbench, "new_risks", lambda self, changed: dict.fromkeys(changed.chips, "wrong"))
     assert "weights as int8" not in told(dense_layers(), "m2")
 
 

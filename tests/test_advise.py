@@ -11,11 +11,12 @@ from study_kit import partition_for
 from typer.testing import CliRunner
 
 import aneforge as af
+from aneforge.advice import advise_weights
+from aneforge.advice.calibration import moments_of
 from aneforge.cli.app import app
+from aneforge.codecs import encode
 from aneforge.codecs.calibrated import output_error
-from aneforge.compress import advise, encode
-from aneforge.compress.layers import layers_of, moments_of
-from aneforge.compress.storage import DEFAULT_ENCODINGS, ENCODINGS, is_worth_encoding
+from aneforge.codecs.storages import DEFAULT_STORAGES, STORAGES, encodable_layers
 from aneforge.inputs import samples_of
 
 CHIPS = "m1,m2,m3,m5"
@@ -32,11 +33,11 @@ def small(seed=5, width=64):
 
 @cache
 def advised(method="plain", target_error=0.01):
-    return advise(small(), CHIPS, method=method, target_error=target_error)
+    return advise_weights(small(), CHIPS, method=method, target_error=target_error)
 
 
 def test_the_table_of_streams_is_the_published_one():
-    flows = {chip: {o.name: o.flow for o in found.options if o.name in ENCODINGS} for chip, found in advised().items()}
+    flows = {chip: {o.name: o.flow for o in found.options if o.name in STORAGES} for chip, found in advised().items()}
     assert flows == {
         "m1": {"int8": "folds", "int4": "streams", "sparse": "streams", "blockwise": "folds"},
         "m2": {"int8": "streams", "int4": "streams", "sparse": "streams", "blockwise": "folds"},
@@ -80,7 +81,7 @@ def test_a_folded_form_costs_and_counts_as_fp16():
 
 def test_errors_are_those_of_the_simulator():
     graph = small()
-    found = advise(graph, "m2", runtimes="direct", encodings=["int4"], mode="exact", samples=1)["m2"]
+    found = advise_weights(graph, "m2", runtimes="direct", encodings=["int4"], mode="exact", samples=1)["m2"]
     option = found.option("int4")
     feeds = next(samples_of(graph, samples=1))
     want, have = (partition_for(each, found.target).run(feeds, "exact") for each in (graph, found.graphs["int4"]))
@@ -91,7 +92,9 @@ def test_errors_are_those_of_the_simulator():
 
 
 def test_weights_by_block_carry_the_published_warning():
-    for chip, found in advise(small(), "m1,m3,m4,m5", runtimes="coreml,direct", encodings=["blockwise"]).items():
+    for chip, found in advise_weights(
+        small(), "m1,m3,m4,m5", runtimes="coreml,direct", encodings=["blockwise"]
+    ).items():
         option = found.option("blockwise")
         told = option.warning + "".join(place.why for place in option.placements.values())
         assert "C56" in told, chip
@@ -102,7 +105,7 @@ def test_weights_by_block_carry_the_published_warning():
 
 def test_one_layer_by_block_takes_a_model_off_the_engine_in_core_ai():
     for chip in ("m4", "m5"):
-        place = advise(small(), chip, runtimes="coreai", encodings=["blockwise"])[chip].option("blockwise")
+        place = advise_weights(small(), chip, runtimes="coreai", encodings=["blockwise"])[chip].option("blockwise")
         assert (place.placements["coreai"].on_engine, place.placements["coreai"].us) == (0, None)
 
 
@@ -124,7 +127,9 @@ def test_the_same_choice_as_tune_precision():
     inputs = {"x": rng.normal(size=(1, 1024)).astype(np.float16)}
     for error in (0.003, 0.01, 0.1):
         names = ["int8", "lut8", "lut6", "int4", "sparse"]
-        chip = advise(out, "m2", inputs, "direct", names, sparsity=None, target_error=error, mode="exact")["m2"]
+        chip = advise_weights(out, "m2", inputs, "direct", names, sparsity=None, target_error=error, mode="exact")[
+            "m2"
+        ]
         _, report = af.tune_precision(out, target_error=error, inputs=inputs, target="m2")
         chosen = chip.option(chip.recommended["direct"].option)
         kept = {node: {"lut4": "int4"}.get(c.name, c.name) for c in report.kept for node in c.nodes}
@@ -139,7 +144,7 @@ def test_calibrated_weights_are_nearer_on_samples_that_the_fit_never_saw():
     errors = {
         method: {
             option.name: option.metric
-            for option in advise(
+            for option in advise_weights(
                 small(),
                 "m2",
                 {"x": samples["x"][4:] if method == "plain" else samples["x"]},
@@ -161,7 +166,7 @@ def test_moments_of_a_layer_give_its_own_error():
     kernel = rng.normal(size=(64, 16, 3, 3)).astype(np.float16)
     graph = af.conv(x, kernel, stride=2, pad=(1, 0, 1, 0), groups=2).graph()
     feeds = [{"x": rng.normal(size=(1, 32, 9, 9)) * np.geomspace(0.1, 2, 32)[:, None, None]} for _ in range(2)]
-    (layer,) = layers_of(graph, is_worth_encoding)
+    (layer,) = encodable_layers(graph).values()
     stored = encode(kernel, "int4")
     other = af.conv(x, stored.decode().astype(np.float16), stride=2, pad=(1, 0, 1, 0), groups=2).graph()
     outputs = [[af.evaluate(each, feed)[0] for feed in feeds] for each in (graph, other)]
@@ -183,12 +188,14 @@ def test_layers_tell_bytes_flow_time_and_error():
 
 def test_the_share_of_zeros_is_asked_for():
     def stored(share):
-        found = advise(small(), "m1", runtimes="direct", encodings="sparse", sparsity=share)
+        found = advise_weights(small(), "m1", runtimes="direct", encodings="sparse", sparsity=share)
         return found["m1"].option("sparse").stored_bytes
 
     sizes = [stored(share) for share in (0.5, 0.9)]
     assert sizes[1] < 0.5 * sizes[0]
-    untouched = advise(small(), "m1", runtimes="direct", encodings="sparse", sparsity=None)["m1"].option("sparse")
+    untouched = advise_weights(small(), "m1", runtimes="direct", encodings="sparse", sparsity=None)["m1"].option(
+        "sparse"
+    )
     assert untouched.check.same_bits
 
 
@@ -196,9 +203,9 @@ def test_a_metric_of_ones_own():
     def largest(outputs, expected):
         return max(float(np.abs(a["linear_1"]).max()) for a in outputs)
 
-    found = advise(small(), "m1", runtimes="direct", encodings="int4", metric=largest)["m1"]
+    found = advise_weights(small(), "m1", runtimes="direct", encodings="int4", metric=largest)["m1"]
     assert found.option("int4").metric != found.option("fp16").metric > 0
-    agreed = advise(small(), "m1", runtimes="direct", encodings="int8", metric="top1")["m1"]
+    agreed = advise_weights(small(), "m1", runtimes="direct", encodings="int8", metric="top1")["m1"]
     assert agreed.option("fp16").metric == 1.0 >= agreed.option("int8").metric > 0.9
 
 
@@ -220,17 +227,17 @@ def test_a_metric_of_ones_own():
 )
 def test_what_makes_no_sense_is_refused_in_words(options, words):
     with pytest.raises(af.AneforgeError, match=words.replace("(", r"\(")):
-        advise(small(), "m1", **{"encodings": ["int8"], "runtimes": "direct", **options})
+        advise_weights(small(), "m1", **{"encodings": ["int8"], "runtimes": "direct", **options})
 
 
 def test_a_model_without_weights_says_so():
-    text = str(advise(af.input((1, 8), name="x").relu(), "m1"))
+    text = str(advise_weights(af.input((1, 8), name="x").relu(), "m1"))
     assert "there is nothing to compress" in text
 
 
 def test_progress_reaches_its_end():
     seen = []
-    advise(small(), "m1,m2", runtimes="direct", encodings="int8", progress=lambda *step: seen.append(step))
+    advise_weights(small(), "m1,m2", runtimes="direct", encodings="int8", progress=lambda *step: seen.append(step))
     assert [step[0] for step in seen] == sorted(step[0] for step in seen)
     assert seen[-1][0] == seen[-1][1] == len(seen) - 1
 
@@ -248,7 +255,7 @@ def test_the_command(tmp_path):
     assert any(node.weight is not None and node.weight.encoded is not None for node in saved.nodes)
     record = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert record["seed"] is None
-    assert {option["name"] for option in record["targets"]["m2"]["options"]} >= {"fp16", *DEFAULT_ENCODINGS}
+    assert {option["name"] for option in record["targets"]["m2"]["options"]} >= {"fp16", *DEFAULT_STORAGES}
     several = CliRunner().invoke(app, ["compress", file, "--target", "m1,m2", "--out", out])
     assert isinstance(several.exception, af.AneforgeError)
     assert "Name one chip and one runtime" in str(several.exception)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
+from aneforge.codecs import encode
 from aneforge.codecs.calibrated import (
     Moments,
     calibrated_affine,
@@ -17,7 +18,6 @@ from aneforge.codecs.calibrated import (
 from aneforge.codecs.calibrated_pruning import kept_by_magnitude, kept_in_all, pruned
 from aneforge.codecs.calibrated_rounding import Compensation, compensated
 from aneforge.codecs.palettes import palette_table
-from aneforge.compress.storage import encode
 from aneforge.graph.encoding import Encoded
 
 OUTPUTS, DEPTH = 48, 64

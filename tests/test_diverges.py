@@ -18,12 +18,12 @@ from aneforge.anec.interpret import named_constants, rule_of
 from aneforge.cli.model_file import load_model
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.stable_forms import STABLE_FORMS
 from aneforge.numerics.cures import CURES, reduce_sum_to_matmul, rewritten
 from aneforge.numerics.identity import digests
 from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import Value, rounded, rounding
 from aneforge.report import report
-from aneforge.rewrites.stable import STABLE_FORMS
 from aneforge.sim.compare import differences
 from aneforge.sim.engine import Engine
 from aneforge.sim.executor import stored_constant

@@ -7,7 +7,7 @@ import pytest
 
 import aneforge as af
 from aneforge.codecs import encode, flow_of
-from aneforge.codecs.encoders import encoders_for
+from aneforge.codecs.storages import streamed_storages
 from aneforge.errors import ArgumentError
 from aneforge.targets import all_targets, native_streams, store, target
 from aneforge.targets.assumed import compile_fact
@@ -46,10 +46,10 @@ def test_the_gates_of_the_hal_agree_with_the_measured_rows(chip):
         assert all(gates) == flow_of(chip, short.get(row["name"], row["name"])).streams, row["name"]
 
 
-def test_encoders_are_those_that_stream():
-    assert [encoder.name for encoder in encoders_for(target("m1"))] == ["lut8", "lut4", "sparse"]
-    assert [encoder.name for encoder in encoders_for(target("m2"))] == ["int8", "lut8", "lut6", "lut4", "sparse"]
-    assert encoders_for(target("h11")) == ()
+def test_streamed_storages_are_those_that_stream():
+    assert [form.encoding for form in streamed_storages(target("m1"))] == ["lut8", "lut4", "sparse"]
+    assert [form.encoding for form in streamed_storages(target("m2"))] == ["int8", "lut8", "lut6", "lut4", "sparse"]
+    assert streamed_storages(target("h11")) == ()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 import aneforge as af
-from aneforge.compress import advise, quantise
-from aneforge.compress.quantise import RANGES
+from aneforge.advice import advise_weights, quantise
+from aneforge.advice.calibration import RANGES
 from aneforge.cost.program import work_of_program
 
 INTEGER_CHIPS = ("m4", "m5", "m6")
@@ -126,7 +126,7 @@ def test_several_scales_of_one_output_are_flagged_and_never_written():
 
 
 def test_the_adviser_weighs_codes_on_both_sides():
-    found = advise(network(), "m1,m4", samples(), "direct", ["int8", "w8a8"], target_error=0.05)
+    found = advise_weights(network(), "m1,m4", samples(), "direct", ["int8", "w8a8"], target_error=0.05)
     for chip in found.values():
         option = chip.option("w8a8")
         assert option.check.error > chip.option("int8").check.error

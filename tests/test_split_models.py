@@ -14,6 +14,7 @@ from study_kit import partition_for, partitions_for
 from typer.testing import CliRunner
 
 import aneforge as af
+from aneforge.advice.form_search import search
 from aneforge.cli.app import app
 from aneforge.compiler.compile import compile_target
 from aneforge.cost.estimate import estimate_program
@@ -25,7 +26,6 @@ from aneforge.study.split import ENGINE, HOST
 from aneforge.study.study import Study
 from aneforge.targets import store
 from aneforge.targets import target as chip_named
-from aneforge.tuning.search import search
 
 M1, M5 = chip_named("m1"), chip_named("m5")
 

@@ -12,10 +12,11 @@ from cli_kit import run
 
 import aneforge as af
 from aneforge.advice.estimates import Estimates
+from aneforge.advice.form_search import search
+from aneforge.advice.stored import stored_everywhere
 from aneforge.baseline.observe import observe
 from aneforge.codecs.graphs import Options, compressed
 from aneforge.compiler.draft import Draft
-from aneforge.compress.everywhere import stored_everywhere
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
 from aneforge.report import report
@@ -24,7 +25,6 @@ from aneforge.study.checking import Check
 from aneforge.study.plan import compute_plan
 from aneforge.study.study import Study
 from aneforge.targets import target
-from aneforge.tuning.search import search
 
 DETECTOR = "examples/detector.onnx"
 ENCODER = "examples/tiny_encoder.onnx"
@@ -75,7 +75,7 @@ def test_a_stored_form_has_one_time_by_core_ml():
     rows = {form.name: form for form in stored_everywhere(study, ["blockwise"])}
     graph, _ = compressed(study.graph, study.targets[0], Options.of(False, "blockwise"))
     known, refused = study.with_graph(graph).estimates()
-    shown = rows["blockwise"].chips["m5"]
+    shown = rows["blockwise"].placement("m5")
     assert (known["m5"].us if known else None) == shown.us
     assert bool(refused) == (shown.us is None)
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from aneforge.advice.ranking import Advice, advise
-from aneforge.advice.report import changes_text
+from aneforge.advice.ranking import Advice, advise, changes_text
 from aneforge.arguments import Chips, Source, chip_of
 from aneforge.codecs.graphs import Options, compressed
 from aneforge.compiler.compile import resolve_target

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aneforge.advice import WeightAdvice, advise_weights
 from aneforge.arguments import value_in_file
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
-from aneforge.compress import Advice, advise
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 
@@ -51,7 +51,7 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
     elif metric is not None:
         settings["metric"] = metric
     with working(f"reading {file.name}") as progress:
-        advice = advise(file.path, chips, options.calibration, options.runtimes, progress=progress, **settings)
+        advice = advise_weights(file.path, chips, options.calibration, options.runtimes, progress=progress, **settings)
     saved = None if options.out is None else _save(advice, options.out)
     if options.as_json:
         print(text.as_json({**advice.to_json(), "saved": options.out}))
@@ -61,7 +61,7 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
         print(f"the model with weights as {saved} is in {options.out}; other commands take it as a model")
 
 
-def _save(advice: Advice, out: str) -> str:
+def _save(advice: WeightAdvice, out: str) -> str:
     """Write the graph of the choice; which option it is."""
     choices = {choice.option for chip in advice.values() for choice in chip.recommended.values()}
     if len(advice) != 1 or len(choices) != 1:

@@ -55,7 +55,7 @@ def run_risks(
         graph = graph_of(file.path, **file.options)
         report = risks(graph, chips, max_abs, inputs)
         if out is not None:
-            graph = rewritten(graph, report.only, report.only.target)
+            graph = rewritten(graph, report.only)
             graph.save(out)
             left = risks(graph, chips, max_abs, inputs)
             saved = {"saved": out, "left": len(left.only)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from aneforge.advice.form_search import SearchLimits, search
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.cli.outputs import require_file
 from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.targets.listed import one_chip
-from aneforge.tuning.search import Limits, search
 
 
 def run(
@@ -23,7 +23,7 @@ def run(
 ) -> None:
     """Search, print every candidate with its verdict, and write the chosen graph where that was asked for."""
     require_file(save)
-    limits = Limits(budget=budget, target_error=target_error)
+    limits = SearchLimits(budget=budget, target_error=target_error)
     target = one_chip(chip)
     with working(f"tuning {ModelFile.of(model).name} for {chip}") as progress:
         tuning = search(load_model(model), target, limits, verbose=verbose, progress=None if verbose else progress)

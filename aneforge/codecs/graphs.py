@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.codecs.encoders import is_mostly_zeros, is_worth_encoding
 from aneforge.codecs.encoding import ENCODINGS, encode
 from aneforge.codecs.flows import flow_of
+from aneforge.codecs.storages import is_mostly_zeros, is_worth_encoding
 from aneforge.errors import ArgumentError, nearest
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.forms import Site, applied
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
 from aneforge.graph.ops.contraction import linear
@@ -22,7 +23,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight
 from aneforge.output.text import columns
-from aneforge.rewrites.rewrite import Site, applied
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.streams import Flow, LayerConditions, tiles_overlap

@@ -1,6 +1,6 @@
 """Safe rewrites of what can lose numbers: the same function, by ops that keep them.
 
-Each is a form of :mod:`aneforge.rewrites.rewrite`, applied only where it is asked for, at the nodes that are named.
+Each is a form of :mod:`aneforge.graph.forms`, applied only where it is asked for, at the nodes that are named.
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
+from aneforge.graph.forms import FormContext, OtherForm, Site, applied, context_of, rebuilt_by, scale_of
 from aneforge.graph.graph import Graph
+from aneforge.graph.layer_forms import OP_FORMS
 from aneforge.graph.node import Node
+from aneforge.graph.stable_forms import STABLE_FORMS
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.losses import Risk
-from aneforge.rewrites.forms import OP_FORMS
-from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, rebuilt_by, scene_of
-from aneforge.rewrites.stable import STABLE_FORMS
-from aneforge.targets.chip import Target
-from aneforge.targets.names import target as find_target
 
 __all__ = ["CURES", "reduce_sum_to_matmul", "rewritten", "with_fitting_rewrites"]
 
 
-def _slice_off_width(node: Tensor, scene: Scene) -> Site | None:
+def _slice_off_width(node: Tensor, context: FormContext) -> Site | None:
     """The width becomes the channels, whose slices stay in fp16 (N18)."""
     if node.op != "slice_by_size" or node.ndim < 2 or node.attrs["begin"][-1] == 0:
         return None
@@ -37,47 +35,36 @@ def _slice_off_width(node: Tensor, scene: Scene) -> Site | None:
     return Site(node, (node.inputs[0],), build)
 
 
-def _scaled_first(node: Tensor, scene: Scene) -> Site | None:
+def _scaled_first(node: Tensor, context: FormContext) -> Site | None:
     """A factor behind a product moves in front of it, where it keeps the sum small."""
     if node.op not in ("mul", "linear_activation", "real_div") or node.inputs[0].op != "matmul":
         return None
-    product, factor = node.inputs[0], _factor(node)
-    if factor is None or abs(factor) >= 1 or not scene.is_private(product):
+    product = node.inputs[0]
+    factor = scale_of(node, product)
+    if factor is None or abs(factor) >= 1 or not context.is_private(product):
         return None
     return Site(node, product.inputs, lambda a, b: (a * factor) @ b)
-
-
-def _factor(node: Tensor) -> float | None:
-    if node.op == "linear_activation":
-        return float(node.attrs["alpha"]) if node.attrs["beta"] == 0 else None
-    other = node.inputs[1]
-    if other.op != "const" or other.weight is None or other.weight.size != 1:
-        return None
-    number = float(other.weight.array.reshape(-1)[0])
-    return number if node.op == "mul" else (1 / number if number else None)
 
 
 _SUMS = {form.name: form for form in OP_FORMS if form.name in ("row-sum-as-product", "channel-sum-as-conv")}
 
 
-def _sum_as_product(node: Tensor, scene: Scene) -> Site | None:
-    return next((site for form in _SUMS.values() if (site := form.find(node, scene)) is not None), None)
+def _sum_as_product(node: Tensor, context: FormContext) -> Site | None:
+    return next((site for form in _SUMS.values() if (site := form.find(node, context)) is not None), None)
 
 
 CURES = {
     rewrite.name: rewrite
     for rewrite in (
-        Rewrite("form", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
-        Rewrite("form", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
-        Rewrite("form", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
+        OtherForm("form", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
+        OtherForm("form", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
+        OtherForm("form", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
         *STABLE_FORMS,
     )
 }
 
 
-def rewritten(
-    out: Tensor | Sequence[Tensor] | Graph, risks: Iterable[Risk] | Iterable[str], target: str | Target = "h13"
-) -> Graph:
+def rewritten(out: Tensor | Sequence[Tensor] | Graph, risks: Iterable[Risk] | Iterable[str]) -> Graph:
     """The graph with safe rewrites: those that are named, wherever they fit, or those that risks ask for, where the
     risks are."""
     graph = Graph.of(out)
@@ -99,11 +86,11 @@ def rewritten(
         chosen.add(uids[risk.node])
         if risk.factor is not None:
             factors[uids[risk.node]] = risk.factor
-    scene = scene_of(graph, find_target(target), factors)
+    context = context_of(graph, factors=factors)
     sites: dict[int, Site] = {}
     for node in graph.nodes:
         for name, chosen in places.items():
-            site = None if node.definition.leaf or node.uid in sites else CURES[name].find(node, scene)
+            site = None if node.definition.leaf or node.uid in sites else CURES[name].find(node, context)
             if site is None:
                 continue
             if name in everywhere or any(inside.uid in chosen for inside in rebuilt_by(site)):
@@ -111,18 +98,18 @@ def rewritten(
     return applied(graph, list(sites.values())) if sites else graph
 
 
-def with_fitting_rewrites(graph: Graph, risks: Sequence[Risk], target: Target) -> list[Risk]:
+def with_fitting_rewrites(graph: Graph, risks: Sequence[Risk]) -> list[Risk]:
     """The risks, each with its rewrite only if that fits where the risk is: a report promises no more than that."""
     wanted = {risk.rewrite for risk in risks if risk.rewrite is not None}
     if not wanted:
         return list(risks)
     uids = {name: uid for uid, name in graph.names().items()}
     factors = {uids[risk.node]: risk.factor for risk in risks if risk.factor is not None and risk.node in uids}
-    scene = scene_of(graph, target, factors)
+    context = context_of(graph, factors=factors)
     places: dict[str, set[int]] = {name: set() for name in wanted}
     for node in graph.nodes:
         for name in wanted if not node.definition.leaf else ():
-            site = CURES[name].find(node, scene)
+            site = CURES[name].find(node, context)
             if site is not None:
                 places[name].update(inside.uid for inside in rebuilt_by(site))
     return [
@@ -145,8 +132,8 @@ def reduce_sum_to_matmul(
             "reduce_sum_to_matmul: tensors alone do not hold the states of a graph; use "
             "aneforge.numerics.cures.rewritten(graph, ['sum-as-product'])"
         )
-    scene = scene_of(graph, find_target("h13"))
-    sites = [site for node in graph.nodes if (site := _sum_as_product(node, scene)) is not None]
+    context = context_of(graph)
+    sites = [site for node in graph.nodes if (site := _sum_as_product(node, context)) is not None]
     chosen = range(len(sites)) if only_idx is None else only_idx
     if any(not 0 <= number < len(sites) for number in chosen):
         raise AneforgeError(

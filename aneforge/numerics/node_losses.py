@@ -12,11 +12,11 @@ import numpy as np
 
 from aneforge.compiler.legal.findings import ANY_FINITE, PROMISED
 from aneforge.graph.graph import Graph
+from aneforge.graph.stable_forms import logsumexp_of, softplus_of
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.losses import Risk, evidence_of
 from aneforge.numerics.underflow import NOTICED
 from aneforge.numerics.values import Value
-from aneforge.rewrites.stable import logsumexp_of, softplus_of
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 

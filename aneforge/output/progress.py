@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import TextIO
 
-__all__ = ["Line", "LogLines", "Progress", "progress_text"]
+__all__ = ["Line", "LogLines", "Progress", "Steps", "progress_text"]
 
 Progress = Callable[[int, int, str], None]
 """Hears how much is done, of how much (0 where nobody knows), and what is being done now. The one protocol of all
@@ -42,6 +42,23 @@ def progress_text(done: int, total: int, what: str, seconds: float, left: float 
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+class Steps:
+    """Counts the steps of some work for somebody who waits."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def next(self, what: str) -> None:
+        """Say what is done now; the step before is done."""
+        if self._progress is not None:
+            self._progress(self._done, self._total, what)
+        self._done += 1
+
+    def end(self) -> None:
+        if self._progress is not None:
+            self._progress(self._total, self._total, "")
 
 
 class _State:

@@ -13,7 +13,7 @@ from aneforge.arguments import Chips, Source, model_name
 from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.output.progress import Progress
+from aneforge.output.progress import Progress, Steps
 from aneforge.process import quiet_collector
 from aneforge.report.differing import divergence_rows
 from aneforge.report.document import Report
@@ -22,7 +22,7 @@ from aneforge.report.measured import overlay
 from aneforge.report.programs import program_rows
 from aneforge.report.reasons import finding_rows, op_rows
 from aneforge.report.rows import BOUNDS, ChipRow, ProgramRow, short
-from aneforge.report.whatif import change_rows, likely_cut, stored_rows
+from aneforge.report.whatif import helping_rows, stored_rows
 from aneforge.study.checking import Check
 from aneforge.study.operations import Operations
 from aneforge.study.partition import Partition
@@ -61,7 +61,7 @@ def report(
     steps are done, of how many, and what comes next. ``report(...).save("page.html")`` writes the page; Markdown, CSV,
     JSON, a Perfetto trace and the other formats go by the suffix too.
     """
-    step = _Steps(progress)
+    step = Steps(progress, _STEPS).next
     step("reading the model")
     study = Study(model, target, scope=scope, dims=dims, function=function)
     study = study.with_chips(in_reading_order(study.chips))
@@ -73,7 +73,7 @@ def report(
         step("compiling for every chip")
         splits, estimates = study.timed(), Estimates(study, changes=changes)
         step("working out what would help")
-        helping = [*change_rows(estimates.advice, by_name), *likely_cut(study, by_name)]
+        helping = helping_rows(study, estimates.advice, by_name)
         step("trying other forms of the weights")
         stored, stored_note = stored_rows(study)
         step("looking for numbers that get lost")
@@ -105,18 +105,6 @@ def report(
             measured=None if measured is None else overlay(*measured, splits, ops),
             source=Path(model) if isinstance(model, (str, Path)) else None,
         )
-
-
-class _Steps:
-    """Tells how far the work is, before each step."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress, self._done = progress, 0
-
-    def __call__(self, what: str) -> None:
-        if self._progress is not None:
-            self._progress(self._done, _STEPS, what)
-        self._done += 1
 
 
 def _model(model: Source, graph: Graph, operations: Operations) -> dict[str, object]:

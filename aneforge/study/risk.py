@@ -192,7 +192,7 @@ def risks_of_chip(study: Study, name: str, ranges: Ranges = None) -> Risks:
         found = analysis(part, names, program.module, program.target, known_values(part, known))
         listed += [*infinite_constants(part, names), *found.risks]
         coverage += coverage_of(found.walk)
-    found = with_fitting_rewrites(graph, listed, chip)
+    found = with_fitting_rewrites(graph, listed)
     return Risks([*found, *_defects(study, name)], chip, coverage, split.in_part)
 
 

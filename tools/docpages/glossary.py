@@ -125,7 +125,7 @@ OF_ONE = {
     "compare_training.steps": "How many steps are trained.",
     "compare_training.target": "The chips, the first of which is the reference.",
     **{f"{name}.{parameter}": words for name in _OF_PLANS for parameter, words in _OF_A_PLAN.items()},
-    "advise.runtimes": "Who runs the program: `direct`, `coreml` and `coreai`, by name or several with commas.",
+    "advise_weights.runtimes": "Who runs the program: `direct`, `coreml` and `coreai`, by name, several with commas.",
     "encode.array": "The weight.",
     "encode.options": "What the encodings above take, by name.",
     "merge.places": "Folders of results and tables.",
@@ -147,8 +147,7 @@ MEMBERS = {
     "Server.url": "The address of the page.",
     "Server.serve_forever": "Take requests until the process is stopped.",
     "Server.close": "End the jobs and remove their files.",
-    "Advice.text": "The tables that the command prints, with every layer where `layers` is true.",
-    "ChipAdvice.option": "One option by its name.",
+    "ChipWeightAdvice.option": "One option by its name.",
 }
 """Members that many classes have, and members without a docstring of their own."""
 

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from aneforge.advice.proposals import Figure
 from aneforge.graph.graph import Graph
 from aneforge.output import text
 from aneforge.output.grouped import short, some, wrapped
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
-__all__ = ["Candidate", "Figure", "Tuning"]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """An estimate of one call, in microseconds: the number, and between which it lies eight times of ten."""
-
-    us: float
-    interval: tuple[float, float]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"us": self.us, "interval": list(self.interval)}
+__all__ = ["Candidate", "Tuning"]
 
 
 @dataclass(frozen=True)
@@ -44,8 +34,7 @@ class Candidate:
     same_bits: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
-        record = {**self.__dict__, "nodes": list(self.nodes)}
-        return {**record, "estimate": None if self.estimate is None else self.estimate.to_json()}
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

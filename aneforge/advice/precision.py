@@ -1,34 +1,41 @@
-"""The line of graphs from exact to fast: after each step one more layer is stored in a smaller form.
+"""How each layer's weights are stored: as little time as an error allows, or as little error as a time allows.
 
-Layers are compressed one step at a time, each time the step that saves most for the error it adds to its weights. The
-simulator says how far along the line one may go. Beside the line lie the graphs with one form in every layer that
-gains by it, because errors of several forms do not always add up as their weights suggest.
+Layers are compressed one step at a time, each time the step that saves most for the error it adds to its weights: a
+line of graphs from exact to fast. The simulator says how far along the line one may go. Beside the line lie the graphs
+with one form in every layer that gains by it, because errors of several forms do not always add up as their weights
+suggest.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from aneforge.advice.checking import Checker, Deviation
+from aneforge.advice.form_search import SearchLimits, form_proposals, refuse_reps, tuned_model
+from aneforge.advice.forms import encoding_forms
+from aneforge.advice.proposals import Figure, Proposal, timed
+from aneforge.advice.tuning import Candidate, Tuning
+from aneforge.arguments import Source, chip_of
 from aneforge.errors import AneforgeError
-from aneforge.rewrites.rewrite import Rewrite, Site, applied
-from aneforge.rewrites.stored import dense_of, kernel_of
+from aneforge.graph.forms import Site, applied
+from aneforge.graph.layer_forms import layer_of
+from aneforge.model import Model, warn_of
 from aneforge.study.partition import Partition
 from aneforge.study.study import Study
-from aneforge.tuning.checking import Check
-from aneforge.tuning.pricing import Change, changes_of, figure, timed_whole
-from aneforge.tuning.records import Figure
+from aneforge.targets.chip import Target
 
-__all__ = ["DEFAULT_ERROR", "Choice", "Line", "Step"]
+__all__ = ["DEFAULT_ERROR", "FormLine", "tune_precision"]
 
 DEFAULT_ERROR = 0.01  # what int8 weights are worth on silicon (compression.json accuracy)
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class FormStep:
     """One layer in one form, and what that saves and spoils."""
 
     site: Site
@@ -38,29 +45,22 @@ class Step:
     """The error of the weights: the square of the difference over the square of the numbers."""
 
 
-Choice = dict[int, Step]
+Choice = dict[int, FormStep]
 """The form of each layer that is compressed, by node."""
 _Key = frozenset[tuple[int, str]]
 
 
-class Line:
+class FormLine:
     """One graph on one chip with the weights of some layers stored in other forms."""
 
-    def __init__(
-        self,
-        study: Study,
-        check: Callable[[Partition], Check],
-        forms: Sequence[Rewrite] = (),
-        *,
-        changes: Sequence[Change] | None = None,
-        verbose: bool = False,
-    ) -> None:
+    def __init__(self, study: Study, check: Checker, proposals: Sequence[Proposal], verbose: bool = False) -> None:
         self.study, self.graph, self.chip, self.verbose = study, study.graph, study.targets[0], verbose
-        split, estimate = timed_whole(study)
-        self.check, self.untouched = check, figure(estimate)
-        self.steps = _in_order(changes_of(study, forms) if changes is None else changes)
+        split, estimate = timed(study)
+        self.check, self.untouched = check, Figure.of(estimate)
+        (name,) = study.chips
+        self.steps = _in_order(proposals, name)
         self._known: dict[_Key, tuple[Partition, Figure]] = {frozenset(): (split, self.untouched)}
-        self._checks: dict[_Key, Check] = {frozenset(): Check(0.0, True)}
+        self._checks: dict[_Key, Deviation] = {frozenset(): Deviation(0.0, True)}
 
     @property
     def tried(self) -> int:
@@ -80,8 +80,8 @@ class Line:
         key = _key(choice)
         if key not in self._known:
             graph = applied(self.graph, [step.site for step in choice.values()])
-            split, estimate = timed_whole(self.study.with_graph(graph))
-            self._known[key] = split, figure(estimate)
+            split, estimate = timed(self.study.with_graph(graph))
+            self._known[key] = split, Figure.of(estimate)
         return self._known[key]
 
     def error(self, choice: Choice) -> float:
@@ -134,17 +134,17 @@ def _key(choice: Choice) -> _Key:
     return frozenset((uid, step.form) for uid, step in choice.items())
 
 
-def _in_order(changes: Sequence[Change]) -> list[Step]:
+def _in_order(proposals: Sequence[Proposal], chip: str) -> list[FormStep]:
     """Every step that saves time, layer by layer from exact to fast, in the order of what each saves for its error."""
-    ladders: dict[int, list[Step]] = {}
-    for change in changes:
-        for site, was, will in zip(change.sites, change.before, change.after, strict=True):
-            if was > will:
-                step = Step(site, change.rewrite.name, was - will, _spoiled(site))
+    ladders: dict[int, list[FormStep]] = {}
+    for proposal in proposals:
+        for site, before, after in proposal.prices(chip):
+            if before > after:
+                step = FormStep(site, proposal.name, before - after, _spoiled(site))
                 ladders.setdefault(site.node.uid, []).append(step)
     waiting = {uid: _rungs(steps) for uid, steps in ladders.items()}
-    at: dict[int, Step] = {}
-    order: list[Step] = []
+    at: dict[int, FormStep] = {}
+    order: list[FormStep] = []
     while any(waiting.values()):
         uid = min((uid for uid, steps in waiting.items() if steps), key=lambda uid: _worth(uid, waiting, at))
         at[uid] = waiting[uid].pop(0)
@@ -152,16 +152,16 @@ def _in_order(changes: Sequence[Change]) -> list[Step]:
     return order
 
 
-def _rungs(steps: Sequence[Step]) -> list[Step]:
+def _rungs(steps: Sequence[FormStep]) -> list[FormStep]:
     """Forms of one layer that are worth having: each spoils more than the one before, and saves more."""
-    rungs: list[Step] = []
+    rungs: list[FormStep] = []
     for step in sorted(steps, key=lambda rung: (rung.spoiled, -rung.saved, rung.form)):
         if not rungs or step.saved > rungs[-1].saved:
             rungs.append(step)
     return rungs
 
 
-def _worth(uid: int, waiting: dict[int, list[Step]], at: dict[int, Step]) -> tuple[float, int]:
+def _worth(uid: int, waiting: dict[int, list[FormStep]], at: dict[int, FormStep]) -> tuple[float, int]:
     """Error added for each microsecond saved; the smaller, the sooner."""
     step, before = waiting[uid][0], at.get(uid)
     saved = step.saved - (before.saved if before else 0.0)
@@ -171,9 +171,68 @@ def _worth(uid: int, waiting: dict[int, list[Step]], at: dict[int, Step]) -> tup
 
 def _spoiled(site: Site) -> float:
     """How far the stored numbers are from the layer's own, by the layer as the form builds it."""
-    layer, built = dense_of(site.node) or kernel_of(site.node), site.build(*site.operands)
+    layer, built = layer_of(site.node), site.build(*site.operands)
     weight = built.inputs[1].weight
     if layer is None or weight is None:
         return float("inf")
     numbers = layer.weight.astype(np.float64)
     return float(np.sum((weight.array.astype(np.float64) - numbers) ** 2) / max(np.sum(numbers**2), 1e-30))
+
+
+def tune_precision(
+    out: Source,
+    target_error: float | None = None,
+    cost_budget_us: float | None = None,
+    inputs: Any = None,
+    reps: int = 20,
+    verbose: bool = False,
+    target: str | int | Target | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> tuple[Model, Tuning]:
+    """Choose how each layer's weights are stored, among the forms that the target streams; the model and the report of
+    every layer's choice (``model.tuning`` is the same report).
+
+    ``target_error`` asks for the fastest choice within that error (0.01 where neither limit is given),
+    ``cost_budget_us`` for the most exact choice within that time by estimate; with both, the time is met within the
+    error or the call is refused. Nothing is timed, so ``reps`` other than 20 is refused.
+    ``verbose`` prints each choice on stderr.
+    """
+    refuse_reps("tune_precision", reps)
+    if cost_budget_us is not None and not (np.isfinite(cost_budget_us) and cost_budget_us > 0):
+        raise AneforgeError(f"cost_budget_us: {cost_budget_us!r} is not a time; give a number above 0.")
+    error = DEFAULT_ERROR if target_error is None and cost_budget_us is None else target_error
+    SearchLimits(target_error=error)  # refuses what is not an error
+    study = Study(out, chip_of(target, out), dims=dims, function=function)
+    split, estimate = timed(study)
+    check = Checker.on(split, estimate, inputs)
+    line = FormLine(study, check, form_proposals(study, encoding_forms(split.target)), verbose)
+    if cost_budget_us is not None:
+        choice = line.within_time(cost_budget_us, error)
+    else:
+        assert error is not None
+        choice = line.within_error(error)
+    model = tuned_model(_report(line, choice, check.mode, estimate.basis.measured, split.in_part))
+    warn_of(model)
+    return model, model.tuning
+
+
+def _report(line: FormLine, choice: Choice, mode: str, measured: bool, in_part: str) -> Tuning:
+    split, best = line.at(choice)
+    error = line.error(choice)
+    names = line.graph.names()
+    candidates = tuple(
+        _candidate(step, names[step.site.node.uid], choice.get(step.site.node.uid) is step, best, error)
+        for step in line.steps
+    )
+    figures = split.graph, line.untouched, best, candidates, line.tried, mode, error, measured
+    return Tuning(line.chip, *figures, in_part=in_part)
+
+
+def _candidate(step: FormStep, node: str, kept: bool, best: Figure, error: float) -> Candidate:
+    if not kept:
+        why = "beyond the limit, or another form was taken"
+        return Candidate(step.form, "encoding", (node,), kept, why)
+    why = f"kept: saves {step.saved:.1f} us there"
+    return Candidate(step.form, "encoding", (node,), kept, why, best, error, same_bits=error == 0)

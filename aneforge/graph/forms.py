@@ -1,9 +1,10 @@
-"""What a rewrite is: a named change of one place in a graph that keeps its meaning, and how several of them are
-applied to a graph at once."""
+"""Equivalent forms: a named change of one place in a graph that keeps its meaning, and how several of them are applied
+to a graph at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,23 +12,32 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target
 
-__all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered", "likeness", "rebuilt_by", "scene_of"]
-
-KINDS = ("attention", "tiling", "form", "encoding")
+__all__ = [
+    "FormContext",
+    "OtherForm",
+    "Site",
+    "alone",
+    "apart",
+    "applied",
+    "context_of",
+    "covered",
+    "likeness",
+    "number_of",
+    "rebuilt_by",
+    "scale_of",
+]
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What a precondition may use: the chip's working set, and how often each node is read. Whether a form pays off is
-    decided by its estimate, not by its precondition."""
+class FormContext:
+    """What a precondition may use beside the node. Whether a form pays off is decided by its estimate, not by its
+    precondition."""
 
-    working_set: float
-    """Bytes of a layer's tensors above which they go out to memory and in again."""
     users: Mapping[int, int]
     """How many nodes and outputs read each node."""
+    working_set: float = math.inf
+    """Bytes of a layer's tensors above which a chip moves them out to memory and in again."""
     long_sum: int = 2048
     """The length from which splitting a product's sum is considered."""
     factors: Mapping[int, float] = field(default_factory=dict)
@@ -38,18 +48,18 @@ class Scene:
         return self.users.get(node.uid, 0) == 1
 
 
-def scene_of(graph: Graph, target: Target, factors: Mapping[int, float] | None = None) -> Scene:
-    """The scene of this graph on this chip."""
+def context_of(graph: Graph, working_set: float = math.inf, factors: Mapping[int, float] | None = None) -> FormContext:
+    """The context of a graph's nodes on a chip with such a working set."""
     users: dict[int, int] = {output.uid: 1 for output in graph.outputs}
     for node in graph.nodes:
         for operand in node.inputs:
             users[operand.uid] = users.get(operand.uid, 0) + 1
-    return Scene(compile_fact(target, "max_operand_bytes").value, users, factors=factors or {})
+    return FormContext(users, working_set, factors=factors or {})
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One place where a rewrite fits: the node it replaces, what that node is computed from, and the new form."""
+    """One place where a form fits: the node it replaces, what that node is computed from, and the new form."""
 
     node: Tensor
     operands: tuple[Tensor, ...]
@@ -61,18 +71,39 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class OtherForm:
     """One equivalent form. ``find`` is its precondition: a node to its site, or None where it does not fit."""
 
     kind: str
+    """``attention``, ``tiling``, ``form`` or ``encoding``."""
     name: str
     doc: str
-    find: Callable[[Tensor, Scene], Site | None]
+    find: Callable[[Tensor, FormContext], Site | None]
 
     @property
     def lossy(self) -> bool:
         """Whether the weights themselves are rounded, so that it is tried only where an error is allowed."""
         return self.kind == "encoding"
+
+
+def number_of(node: Tensor) -> float | None:
+    """The number of a constant that is one number; None for any other node."""
+    if node.op != "const" or node.weight is None or node.weight.size != 1:
+        return None
+    return float(node.weight.array.reshape(-1)[0])
+
+
+def scale_of(step: Tensor, product: Tensor) -> float | None:
+    """The factor of a step that only scales a product; None for any other step."""
+    if step.op == "linear_activation":
+        return float(step.attrs["alpha"]) if step.attrs["beta"] == 0 else None
+    if step.op not in ("mul", "real_div"):
+        return None
+    left, right = step.inputs
+    number = number_of(right if left is product else left)
+    if number is None or step.op == "mul":
+        return number
+    return 1 / number if left is product and number else None
 
 
 def applied(graph: Graph, sites: Sequence[Site]) -> Graph:
@@ -133,30 +164,38 @@ def covered(site: Site) -> frozenset[int]:
     return frozenset(node.uid for node in rebuilt_by(site) if node.op != "const")
 
 
-def alone(site: Site) -> tuple[Graph, Graph, tuple[Any, ...]] | None:
-    """A site by itself, before and after, with inputs in place of its operands; and a key that equal sites share. None
-    where an operand cannot be an input."""
+def apart(sites: Iterable[Site]) -> list[Site]:
+    """Sites that share no node: of two that do, the first."""
+    taken: set[int] = set()
+    free: list[Site] = []
+    for site in sites:
+        nodes = covered(site)
+        if not nodes & taken:
+            taken |= nodes
+            free.append(site)
+    return free
+
+
+def alone(site: Site) -> tuple[Graph, Graph] | None:
+    """A site by itself, before and after, with inputs in place of its operands. None where an operand cannot be an
+    input."""
     if any(operand.dtype == "bool" for operand in site.operands):
         return None
     ports = {
         operand.uid: operand if operand.op == "const" else graph_input(operand.shape, operand.dtype)
         for operand in site.operands
     }
-    inside = _between(site.node, set(ports))
     copies = dict(ports)
-    for node in inside:
+    for node in _between(site.node, set(ports)):
         if not node.definition.leaf:
             copies[node.uid] = remade(node, [copies.get(operand.uid, operand) for operand in node.inputs], None)
     after = site.build(*(ports[operand.uid] for operand in site.operands))
-    return Graph([copies[site.node.uid]]), Graph([after]), _key(site, inside)
+    return Graph([copies[site.node.uid]]), Graph([after])
 
 
 def likeness(site: Site) -> tuple[Any, ...]:
     """A key that is equal for sites that cost the same, without building anything."""
-    return _key(site, rebuilt_by(site))
-
-
-def _key(site: Site, inside: Sequence[Tensor]) -> tuple[Any, ...]:
+    inside = rebuilt_by(site)
     places = {node.uid: number for number, node in enumerate((*site.operands, *inside))}
     nodes = tuple(
         (

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from aneforge.graph.forms import FormContext, OtherForm, Site, number_of
 from aneforge.graph.node import make
 from aneforge.graph.ops.elementwise import maximum, where
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
-from aneforge.rewrites.rewrite import Rewrite, Scene, Site
 
 __all__ = ["MASKED", "PROBABILITY_FACTOR", "STABLE_FORMS", "logsumexp_of", "probabilities_of", "softplus_of"]
 
@@ -41,12 +41,12 @@ def probabilities_of(node: Tensor) -> int | None:
     return None
 
 
-def _scaled_product(node: Tensor, scene: Scene) -> Site | None:
+def _scaled_product(node: Tensor, context: FormContext) -> Site | None:
     """An operand times a power of two before the product, the result divided by it: small products survive (N11)."""
     if node.op != "matmul" or any(operand.op == "const" for operand in node.inputs):
         return None
     place = probabilities_of(node)
-    factor = scene.factors.get(node.uid)
+    factor = context.factors.get(node.uid)
     if place is None and factor is None:
         return None
     scale = factor or PROBABILITY_FACTOR
@@ -61,15 +61,15 @@ def _scaled_product(node: Tensor, scene: Scene) -> Site | None:
     return Site(node, node.inputs, build)
 
 
-def _scaled_cumsum(node: Tensor, scene: Scene) -> Site | None:
+def _scaled_cumsum(node: Tensor, context: FormContext) -> Site | None:
     """The numbers times a power of two, the running sums divided by it."""
     if node.op != "cumsum":
         return None
-    scale, axis = scene.factors.get(node.uid, PROBABILITY_FACTOR), node.attrs["axis"]
+    scale, axis = context.factors.get(node.uid, PROBABILITY_FACTOR), node.attrs["axis"]
     return Site(node, node.inputs, lambda x: (x * scale).cumsum(axis) * (1 / scale))
 
 
-def _finite_mask(node: Tensor, scene: Scene) -> Site | None:
+def _finite_mask(node: Tensor, context: FormContext) -> Site | None:
     """Infinite constants as -3e4 and 3e4: the same softmax, and no row without a sum."""
     if node.op not in _MASKED_BY:
         return None
@@ -95,7 +95,7 @@ def _without_infinity(operand: Tensor) -> Callable[[], Tensor] | None:
     return lambda: const(np.clip(array, -MASKED, MASKED).astype(np.float16))
 
 
-def _stable_softplus(node: Tensor, scene: Scene) -> Site | None:
+def _stable_softplus(node: Tensor, context: FormContext) -> Site | None:
     """relu(x) + log(1 + exp(-|x|)): the power never exceeds one (N86)."""
     x = softplus_of(node)
     return None if x is None else Site(node, (x,), lambda x: x.relu() + ((x.abs() * -1.0).exp() + 1.0).log())
@@ -109,19 +109,13 @@ def softplus_of(node: Tensor) -> Tensor | None:
         return None
     inner, shift = node.inputs[0], float(node.attrs["eps"])
     if inner.op == "add" and shift == 0.0:
-        constants = [operand for operand in inner.inputs if _number(operand) == 1.0]
+        constants = [operand for operand in inner.inputs if number_of(operand) == 1.0]
         powers = [operand for operand in inner.inputs if operand.op == "exp"]
         return powers[0].inputs[0] if constants and powers else None
     return inner.inputs[0] if inner.op == "exp" and shift == 1.0 else None
 
 
-def _number(operand: Tensor) -> float | None:
-    if operand.op != "const" or operand.weight is None or operand.weight.size != 1:
-        return None
-    return float(operand.weight.array.reshape(-1)[0])
-
-
-def _stable_logsumexp(node: Tensor, scene: Scene) -> Site | None:
+def _stable_logsumexp(node: Tensor, context: FormContext) -> Site | None:
     """The maximum in front: no power exceeds one, and the sum is at least one."""
     found = logsumexp_of(node)
     if found is None:
@@ -146,7 +140,7 @@ def logsumexp_of(node: Tensor) -> tuple[Tensor, Sequence[int]] | None:
     return (powers.inputs[0], total.attrs["axes"]) if powers.op == "exp" else None
 
 
-def _stable_norm(node: Tensor, scene: Scene) -> Site | None:
+def _stable_norm(node: Tensor, context: FormContext) -> Site | None:
     """Divided by the largest magnitude before squaring, and epsilon with it: no square is infinite, and not all are
     too small to add (N90). A fixed divisor would lose small numbers."""
     form = _NORMS.get(node.op)
@@ -215,13 +209,13 @@ _NORMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _long_division(node: Tensor, scene: Scene) -> Site | None:
+def _long_division(node: Tensor, context: FormContext) -> Site | None:
     """The divisor times falling powers of two is subtracted where it fits: every difference is exact in fp16."""
-    divisor = _number(node.inputs[1]) if node.op == "mod" else None
+    divisor = number_of(node.inputs[1]) if node.op == "mod" else None
     if not divisor or not math.isfinite(divisor):
         return None
     step = abs(divisor)
-    largest = scene.factors.get(node.uid, _LARGEST)
+    largest = context.factors.get(node.uid, _LARGEST)
     powers = [step * 2.0**power for power in range(48) if step * 2.0**power <= min(largest, _LARGEST)]
 
     def build(x: Tensor) -> Tensor:
@@ -236,11 +230,11 @@ def _long_division(node: Tensor, scene: Scene) -> Site | None:
 
 
 STABLE_FORMS = (
-    Rewrite("form", "scaled-product", "An operand scaled up before a product, the result down.", _scaled_product),
-    Rewrite("form", "scaled-cumsum", "Numbers scaled before a running sum, the sums back.", _scaled_cumsum),
-    Rewrite("form", "finite-mask", "An infinite mask as -3e4.", _finite_mask),
-    Rewrite("form", "stable-softplus", "softplus as relu(x) + log(1 + exp(-|x|)).", _stable_softplus),
-    Rewrite("form", "stable-logsumexp", "The maximum subtracted before the powers.", _stable_logsumexp),
-    Rewrite("form", "stable-norm", "A norm of numbers that are divided by the largest first.", _stable_norm),
-    Rewrite("form", "long-division", "A remainder by subtracting falling multiples.", _long_division),
+    OtherForm("form", "scaled-product", "An operand scaled up before a product, the result down.", _scaled_product),
+    OtherForm("form", "scaled-cumsum", "Numbers scaled before a running sum, the sums back.", _scaled_cumsum),
+    OtherForm("form", "finite-mask", "An infinite mask as -3e4.", _finite_mask),
+    OtherForm("form", "stable-softplus", "softplus as relu(x) + log(1 + exp(-|x|)).", _stable_softplus),
+    OtherForm("form", "stable-logsumexp", "The maximum subtracted before the powers.", _stable_logsumexp),
+    OtherForm("form", "stable-norm", "A norm of numbers that are divided by the largest first.", _stable_norm),
+    OtherForm("form", "long-division", "A remainder by subtracting falling multiples.", _long_division),
 )
