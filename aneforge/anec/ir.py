@@ -61,8 +61,9 @@ class Op:
     """One operation and its result.
 
     ``layer`` and ``slot`` say which engine layer the op belongs to and in which of its slots: fusion labels ops and
-    does not merge them, so a fused program still reads and runs op by op. ``labels`` holds what later phases decided
-    about the op (:data:`aneforge.anec.spec.LABELS`); no label changes what the op means.
+    does not merge them, so a fused program still reads and runs op by op. ``labels`` holds what phases 0 to 2 decided
+    about the op, and whatever else a text prints beside it (:data:`aneforge.anec.spec.LABELS`) until a plan takes it
+    over; no label changes what the op means.
     """
 
     __slots__ = (
@@ -185,10 +186,14 @@ class Op:
 
 
 class CarriedPlan(Protocol):
-    """The compiler's decisions about a module, which the module carries. The language needs only to clone them."""
+    """The compiler's decisions about a module, which the module carries. The language only clones and prints them."""
 
-    def clone(self) -> CarriedPlan:
+    def clone(self, module: Module) -> CarriedPlan:
         """The same for a copy of the module."""
+        ...
+
+    def labels(self, module: Module) -> Mapping[Op, Mapping[str, Any]]:
+        """What is printed beside ops."""
         ...
 
 
@@ -216,8 +221,7 @@ class Module:
         """What to report for values that are removed now; set for the pass that runs."""
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
         self.plan: CarriedPlan | None = None
-        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); the text form has the same as
-        labels."""
+        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); the text shows it as labels."""
 
     @property
     def kinds(self) -> set[str]:
@@ -275,7 +279,7 @@ class Module:
         clone.lineage = {name: standing.copied(copies, known) for name, standing in self.lineage.items()}
         clone.lowered_to, clone.records = self.lowered_to, list(self.records)
         clone.route, clone.rewritten = self.route, self.rewritten
-        clone.plan = None if self.plan is None else self.plan.clone()
+        clone.plan = None if self.plan is None else self.plan.clone(clone)
         return clone
 
     def __str__(self) -> str:

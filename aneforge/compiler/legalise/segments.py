@@ -52,14 +52,11 @@ def cut_segments(module: Module, chip: Facts) -> int:
     groups += [(depth, 1 + place, [op]) for place, (op, depth) in enumerate(bridges.items())]
     segments: list[Segment] = []
     for number, (depth, _, ops) in enumerate(sorted(groups, key=lambda group: group[:2])):
-        layers: list[int] = []
-        for op in ops:
-            op.labels["segment"] = number
-            if op.layer is not None and opens[op.layer] is op:
-                layers.append(op.layer)
+        layers = [op.layer for op in ops if op.layer is not None and opens[op.layer] is op]
         if layers:  # ops in the slots of a native layer run with it, not as a segment of their own
             segments.append(Segment(number, "native" if depth % 2 else "compute", tuple(layers)))
     plan = plan_of(module)
     plan.forget_order()
+    plan.graph = None
     plan.segments = tuple(segments)
     return max(0, len(groups) - 1)

@@ -63,15 +63,13 @@ def assign_allocations(module: Module, chip: Facts) -> int:
             live.share(layer.result, shared)
             buffer = shared
         owner = graph.of.get(buffer.owner)
-        in_place = owner is not layer and "inside" not in layer.primary.labels
+        in_place = owner is not layer and layer.inside is None
         if in_place and owner is not None:
-            layer.primary.labels["inside"] = owner.number
+            layer.inside = owner.number
         on_chip = live.on_chip(buffer)
-        chained = "chained" in layer.primary.labels and on_chip
-        if not chained:
-            layer.primary.labels.pop("chained", None)
+        layer.chained = chained = layer.chained and on_chip
         state = allocation_of(chained, chained_into(layer), in_place, layer.is_ring, on_chip)
-        layer.primary.labels["allocation"] = int(state)
+        layer.allocation = int(state)
         resident += on_chip
     return resident
 

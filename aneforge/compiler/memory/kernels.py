@@ -50,18 +50,11 @@ def pack_kernels(module: Module, chip: Facts) -> int:
     for op in module.ops:
         if op.kind != "const_in":
             continue
-        flow = flows.get(op)
-        path = None if flow is None else chip["kernel_path"]
-        weight = stored_weight(module, op, readers.get(op), address, flow, path)
+        path = None
+        if op in flows:
+            op.labels["weight_flow"], path = flows[op], chip["kernel_path"]
+        weight = stored_weight(module, op, readers.get(op), address, path)
         weights.append(weight)
-        _write_labels(op, weight)
         address += -(-weight.stored_bytes // ALIGNMENT) * ALIGNMENT
     plan_of(module).weights = tuple(weights)
     return len(flows)
-
-
-def _write_labels(op: Op, weight: StoredWeight) -> None:
-    """The same on the constant, for the text."""
-    op.labels["address"], op.labels["kernel_bytes"] = weight.address, weight.stored_bytes
-    if weight.flow is not None and weight.path is not None:
-        op.labels["weight_flow"], op.labels["kernel_path"] = weight.flow, weight.path

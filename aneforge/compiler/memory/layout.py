@@ -111,7 +111,7 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
     spaces, addresses, spilled = _places(live, buffers, chip["max_operand_bytes"])
     strides = {buffer: _strides(live, buffer, spaces[buffer]) for buffer in buffers}
     plan.buffers = _records(live, spaces, addresses, strides)
-    _write_labels(live, plan.buffers, spaces)
+    _place_results(live, plan.buffers, spaces)
     for buffer in spilled:
         for value in buffer.values:
             _evict(graph.of[value])
@@ -189,25 +189,20 @@ def _records(
     )
 
 
-def _write_labels(live: Liveness, buffers: Iterable[Buffer], spaces: dict[LiveBuffer, str]) -> None:
-    """The same on the ops, for the text: on a port, or on the first op of a layer. A view has strides of its own."""
+def _place_results(live: Liveness, buffers: Iterable[Buffer], spaces: dict[LiveBuffer, str]) -> None:
+    """Where the result of a layer lies inside a buffer that is not its own. A view has strides of its own."""
     graph = live.graph
-    ports = {op.attrs["name"]: op for op in graph.module.inputs}
+    for layer in graph.layers:
+        layer.buffer_offset = layer.strides = None
+        if layer.is_view and layer.inside is None:
+            buffer = live.of[layer.result]
+            own = _strides(live, buffer, spaces[buffer], layer.result)
+            layer.strides = own.channel, own.row
     for buffer in buffers:
-        for name in buffer.values:
+        for name in buffer.values if len(buffer.values) > 1 else ():
             layer = None if isinstance(name, str) else graph.numbered[name]
-            value, first = (ports[name], ports[name]) if layer is None else (layer.result, layer.primary)
-            labels = first.labels
-            labels["space"], labels["live"] = buffer.space, buffer.live
-            labels["channel_stride"], labels["row_stride"] = buffer.channel_stride, buffer.row_stride
-            if "inside" in labels:
-                joined = graph.numbered[labels["inside"]].primary
-                labels["buffer_offset"] = _offset(value, joined, buffer)
-            elif layer is not None and layer.engine == "view":
-                own = _strides(live, live.of[value], spaces[live.of[value]], value)
-                labels["channel_stride"], labels["row_stride"] = own.channel, own.row
-            if buffer.address is not None:
-                labels["address"] = buffer.address + labels.get("buffer_offset", 0)
+            if layer is not None and layer.inside is not None:
+                layer.buffer_offset = _offset(layer.result, graph.numbered[layer.inside].primary, buffer)
 
 
 def _offset(value: Op, joined: Op, buffer: Buffer) -> int:
@@ -223,14 +218,12 @@ def _offset(value: Op, joined: Op, buffer: Buffer) -> int:
 
 def _evict(layer: Layer) -> None:
     """A result that finds no room on chip is streamed, or rewritten in place in memory."""
-    labels = layer.primary.labels
-    labels.pop("chained", None)
-    moved = labels["allocation"] in (Allocation.IN_PLACE, Allocation.IN_PLACE_DEPENDENT)
-    labels["allocation"] = int(Allocation.IN_PLACE_MEMORY if moved else Allocation.STREAMED)
+    layer.chained = False
+    moved = layer.allocation in (Allocation.IN_PLACE, Allocation.IN_PLACE_DEPENDENT)
+    layer.allocation = int(Allocation.IN_PLACE_MEMORY if moved else Allocation.STREAMED)
     for consumer in layer.consumers:
-        state = consumer.primary.labels["allocation"]
-        if state in _FREED and not chained_into(consumer):
-            consumer.primary.labels["allocation"] = int(_FREED[Allocation(state)])
+        if consumer.allocation in _FREED and not chained_into(consumer):
+            consumer.allocation = int(_FREED[Allocation(consumer.allocation)])
 
 
 _FREED = {

@@ -30,13 +30,13 @@ class LiveBuffer:
         self.port = owner.kind == "live_in"
         self.size = 0
 
-    def need(self, step: int, task_group: int) -> None:
+    def need(self, step: int, task_group: int | None) -> None:
         """A layer of a task group makes or reads it at a step."""
         self.first = min(self.first, step)
         self.last = max(self.last, step)
         self.touch(task_group)
 
-    def touch(self, task_group: int) -> None:
+    def touch(self, task_group: int | None) -> None:
         """A layer of a task group makes or reads it."""
         if self.task_group is None:
             self.task_group = task_group
@@ -81,10 +81,9 @@ class Liveness:
         """A buffer with several layers in it is needed from the first of them on."""
         numbers = self.graph.numbered
         for layer in self.graph.layers:
-            inside = layer.primary.labels.get("inside")
-            if inside is None:
+            if layer.inside is None:
                 continue
-            owner = numbers[inside].result
+            owner = numbers[layer.inside].result
             buffer = self.of.get(owner)
             if buffer is None:
                 buffer = self.of[owner] = LiveBuffer(owner, self.step[layer])
@@ -109,10 +108,10 @@ class Liveness:
             buffer.size = self.footprint.bytes(result)
         self.of[result] = buffer
         buffer.port |= layer.primary.kind == "state"  # it outlives the run, so the caller owns it
-        buffer.need(step, layer.primary.labels["task_group"])
+        buffer.need(step, layer.task_group)
 
     def _read(self, layer: Layer) -> None:
-        step, task_group = self.step[layer], layer.primary.labels["task_group"]
+        step, task_group = self.step[layer], layer.task_group
         for value in layer.inputs:
             self._buffer(value).need(step, task_group)
 

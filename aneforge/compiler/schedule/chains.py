@@ -23,7 +23,7 @@ def discover_chains(module: Module, chip: Facts) -> int:
     chained = 0
     for producer, consumer in pairwise(layers):
         if chain_obstacle(producer, consumer, enabled, working_set) is None:
-            producer.primary.labels["chained"] = True
+            producer.chained = True
             chained += 1
     return chained
 
@@ -50,4 +50,4 @@ def chain_obstacle(producer: Layer, consumer: Layer, enabled: bool, working_set:
 
 def chained_into(layer: Layer) -> bool:
     """Whether the layer reads a chained result."""
-    return any("chained" in producer.primary.labels for producer in layer.producers)
+    return any(producer.chained for producer in layer.producers)

@@ -37,7 +37,7 @@ def discover_co_issue(module: Module, chip: Facts) -> int:
             order += [layer, pairs[layer]] if layer in pairs else [layer]
     late = _pair_softmax(order, {*pairs, *moved}, footprint, working_set)
     for first, second in [*pairs.items(), *late]:
-        first.primary.labels["co_issue"], second.primary.labels["co_issue"] = second.number, first.number
+        first.co_issue, second.co_issue = second.number, first.number
     if pairs or late:
         graph.write_order(order)
     return len(pairs) + len(late)
@@ -85,7 +85,7 @@ def _readers_among(product: Layer, between: list[Layer]) -> set[Layer]:
 
 def _is_tied(layer: Layer, taken: set[Layer]) -> bool:
     """Whether a layer has to stay beside another."""
-    return layer in taken or "chained" in layer.primary.labels or chained_into(layer)
+    return layer in taken or layer.chained or chained_into(layer)
 
 
 def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[Layer, Layer]:
@@ -131,7 +131,7 @@ def co_issue_obstacle(first: Layer, second: Layer, footprint: Footprint, working
         return "they run in different programs"
     if second in first.consumers or first in second.consumers:
         return "one makes what the other reads"
-    if any("chained" in layer.primary.labels or chained_into(layer) for layer in (first, second)):
+    if first.chained or second.chained or chained_into(first) or chained_into(second):
         return "one is chained"
     if all(_streams(layer, footprint, working_set) for layer in (first, second)):
         return "both results stream to memory"

@@ -21,7 +21,7 @@ def assign_engines(module: Module, chip: Facts) -> int:
     graph = LayerGraph.of_module(module)
     footprint = Footprint(chip)
     for layer in graph.layers:
-        layer.primary.labels["engine"] = "view" if _is_free(layer, footprint) else engine_class(layer.primary)
+        layer.engine = "view" if _is_free(layer, footprint) else engine_class(layer.primary)
     return len(graph.layers)
 
 

@@ -24,7 +24,7 @@ def steps_of(layers: list[Layer]) -> list[list[Layer]]:
     """The schedule as steps: one layer, or two that are issued together."""
     steps: list[list[Layer]] = []
     for layer in layers:
-        partner = layer.primary.labels.get("co_issue")
+        partner = layer.co_issue
         if partner is not None and steps and len(steps[-1]) == 1 and steps[-1][0].number == partner:
             steps[-1].append(layer)
         else:
@@ -94,7 +94,7 @@ class _Pressure:
         growth = sum(size for size in sizes if size <= self.most) if alone else sum(sizes)
         if growth > self.most:  # the results of two layers issued together do not fit: one after the other
             for layer in step:
-                del layer.primary.labels["co_issue"]
+                layer.co_issue = None
                 self.take([layer])
             return
         fresh = self.task_group < 0 or step[0].segment != self.segment
@@ -103,7 +103,7 @@ class _Pressure:
         self.streaming = alone  # a result above the budget is streamed, in a task group of its own
         members = self._closed[-1]
         for layer in step:
-            layer.primary.labels["task_group"] = self.task_group
+            layer.task_group = self.task_group
             members.layers.append(layer.number)
             self._make(layer)
         members.peak = max(members.peak, self.total)
@@ -142,7 +142,5 @@ class _Pressure:
 def _cut_chain(layer: Layer) -> None:
     """Undo a chain that crosses into the next task group. Two layers issued together are one step and are never
     cut."""
-    labels = layer.primary.labels
-    consumer = next(iter(layer.consumers), None)
-    if "chained" in labels and consumer is not None and consumer.primary.labels["task_group"] != labels["task_group"]:
-        del labels["chained"]
+    if layer.chained and any(consumer.task_group != layer.task_group for consumer in layer.consumers[:1]):
+        layer.chained = False
