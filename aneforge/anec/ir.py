@@ -12,6 +12,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from aneforge.anec.lineage import Standing, retire
@@ -43,6 +44,7 @@ def rank5(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _numbers = itertools.count()
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _kind = attrgetter("kind")
 _ENDS = ("anec.live_out", "anec.live_in")
 _SPELLINGS: dict[str, tuple[str, str]] = {}
@@ -93,17 +95,19 @@ class Op:
         """``kind`` is the name without the dialect: ``convolution``."""
         self.operands = list(operands)
         self.type = result
-        self.attrs = dict(attrs) if attrs else {}
+        self.attrs: Mapping[str, Any] = attrs or _NONE
+        """Ops share them, so they are never changed in place: an op that means something else gets others."""
         self.sources = sources
         self.users: dict[Op, int] = {}
         self.layer: int | None = None
         self.slot: str | None = None
-        self.labels: dict[str, Any] = {}
+        self.labels: Mapping[str, Any] = _NONE
         self.stands: tuple[Standing, ...] = ()
         """The user's nodes that have the result as their value."""
         self.uid = next(_numbers)
         for operand in self.operands:
-            operand.users[self] = operand.users.get(self, 0) + 1
+            users = operand.users
+            users[self] = users.get(self, 0) + 1
 
     @property
     def full_kind(self) -> str:
@@ -121,6 +125,17 @@ class Op:
     def __getitem__(self, name: str) -> Any:
         """An attribute by name: the value that the op has, else its declared default. A flag is True or False."""
         return spec(self.name).attribute(self.attrs, name)
+
+    def mark(self, **labels: Any) -> None:
+        """Write labels beside the op. Ops share them like attributes."""
+        self.labels = {**self.labels, **labels}
+
+    def unmark(self, names: Iterable[str]) -> dict[str, Any]:
+        """Take labels off the op; returns those that it had."""
+        taken = {name: self.labels[name] for name in names if name in self.labels}
+        if taken:
+            self.labels = {name: value for name, value in self.labels.items() if name not in taken}
+        return taken
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -273,7 +288,7 @@ class Module:
         for op in self.ops:
             operands = [copies[operand.uid] for operand in op.operands]
             copy = copies[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
-            copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
+            copy.layer, copy.slot, copy.labels = op.layer, op.slot, op.labels
         clone = Module(copies.values(), self.weights)
         known: dict[int, Standing] = {}
         clone.lineage = {name: standing.copied(copies, known) for name, standing in self.lineage.items()}

@@ -11,7 +11,7 @@ walks through one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -271,7 +271,7 @@ class OpSpec:
         """How many operands may be there; None for any number."""
         return None if any(name.startswith("*") for name in self.operands) else len(self.operands)
 
-    def attribute(self, attrs: dict[str, Any], name: str) -> Any:
+    def attribute(self, attrs: Mapping[str, Any], name: str) -> Any:
         """The value of an attribute among those that an op states, or its declared default."""
         declared = self.attributes.get(name)
         if declared is None:

@@ -6,7 +6,7 @@ it; what is read is taken off the ops, so that every decision is in one place on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from aneforge.anec.ir import AnecError, Module, Op
@@ -114,10 +114,10 @@ def _task_groups(graph: LayerGraph, budget: int) -> tuple[TaskGroup, ...]:
 def _buffers(graph: LayerGraph) -> tuple[Buffer, ...]:
     """Layers share a buffer where ``inside`` says so, or where one is a view of a port."""
     ports = {op.attrs["name"]: op for op in graph.module.inputs if op.labels}
-    places: dict[Name, Labels] = {name: _taken(op, _PLACE) for name, op in ports.items()}
+    places: dict[Name, Labels] = {name: op.unmark(_PLACE) for name, op in ports.items()}
     members: dict[Name, list[Layer]] = {name: [] for name in ports}
     for layer in graph.layers:
-        labels = places[layer.number] = _taken(layer.primary, _PLACE)
+        labels = places[layer.number] = layer.primary.unmark(_PLACE)
         layer.buffer_offset = labels.get("buffer_offset")
         if layer.is_view and layer.inside is None:
             layer.strides = labels["channel_stride"], labels["row_stride"]
@@ -132,11 +132,6 @@ def _buffers(graph: LayerGraph) -> tuple[Buffer, ...]:
             value, values, task_group = root.result, numbers, root.task_group
         buffers.append(_buffer(len(buffers), value, places[owner], task_group, values))
     return tuple(buffers)
-
-
-def _taken(op: Op, names: Iterable[str]) -> Labels:
-    """Labels that are taken off an op."""
-    return {name: op.labels.pop(name) for name in names if name in op.labels}
 
 
 def _owner(graph: LayerGraph, layer: Layer) -> Name:
@@ -166,5 +161,5 @@ def _weights(module: Module) -> Iterator[StoredWeight]:
     readers = {kernel: op for op in module.ops if (kernel := kernel_of(op)) is not None}
     for op in module.ops:
         if "kernel_bytes" in op.labels:
-            labels = _taken(op, _PACKED)
+            labels = op.unmark(_PACKED)
             yield stored_weight(module, op, readers.get(op), labels["address"], labels.get("kernel_path"))

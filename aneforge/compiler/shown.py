@@ -6,7 +6,7 @@ from its layers can be worked out once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import isinf
@@ -27,7 +27,7 @@ class Slot:
 
     name: str
     op: str
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
     sources: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class ProgramLayer:
         return self._layer.primary.full_kind
 
     @property
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> Mapping[str, Any]:
         return self._layer.primary.attrs
 
     @property
@@ -205,7 +205,7 @@ class Schedule:
     def labels(self) -> dict[Op, dict[str, Any]]:
         """What the text shows beside each op, apart from its attributes."""
         decided = self._plan.labels(self.graph.module)
-        return {op: op.labels | decided.get(op, {}) for op in self.graph.module.ops}
+        return {op: {**op.labels, **decided.get(op, {})} for op in self.graph.module.ops}
 
     def name_of(self, value: Op) -> Name:
         """A value as listings name it: the layer that makes it, or the port."""
@@ -234,6 +234,6 @@ class Schedule:
         return {name: buffer for buffer in self.buffers for name in buffer.values}
 
 
-def _plain(attrs: dict[str, Any]) -> dict[str, Any]:
+def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as JSON has them: JSON has no infinite number, so an open bound is written as text."""
     return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in attrs.items()}

@@ -34,14 +34,8 @@ class LiveBuffer:
         """A layer of a task group makes or reads it at a step."""
         self.first = min(self.first, step)
         self.last = max(self.last, step)
-        self.touch(task_group)
-
-    def touch(self, task_group: int | None) -> None:
-        """A layer of a task group makes or reads it."""
-        if self.task_group is None:
-            self.task_group = task_group
-        elif self.task_group != task_group:
-            self.task_group = SEVERAL
+        if self.task_group != task_group:
+            self.task_group = task_group if self.task_group is None else SEVERAL
 
 
 class Liveness:
@@ -70,8 +64,10 @@ class Liveness:
                 self.step[graph.numbered[number]] = place
         self._share()
         for layer in graph.layers:
-            self._read(layer)
-            self._make(layer)
+            step, task_group = self.step[layer], layer.task_group
+            for value in layer.inputs:
+                self._buffer(value).need(step, task_group)
+            self._make(layer, step)
         for value in graph.module.output.operands:
             buffer = self.of.get(value)
             if buffer is not None:
@@ -91,29 +87,23 @@ class Liveness:
             buffer.values.append(layer.result)
             self.of[layer.result] = buffer
 
-    def _make(self, layer: Layer) -> None:
-        result = layer.result
+    def _make(self, layer: Layer, step: int) -> None:
+        result, kind = layer.result, layer.primary.kind
         buffer = self.of.get(result)
-        if buffer is None and layer.primary.kind == "ring_buffer_writer":  # it changes the ring that it reads
+        if buffer is None and kind == "ring_buffer_writer":  # it changes the ring that it reads
             buffer = self._buffer(layer.primary.operands[1])
             buffer.values.append(result)
-        if buffer is None and layer.engine == "view":
+        if buffer is None and layer.is_view:
             source = next(iter(layer.inputs), None)
             if source is not None:
                 buffer = self._buffer(source)
                 buffer.values.append(result)
-        step = self.step[layer]
         if buffer is None:
             buffer = LiveBuffer(result, step)
             buffer.size = self.footprint.bytes(result)
         self.of[result] = buffer
-        buffer.port |= layer.primary.kind == "state"  # it outlives the run, so the caller owns it
+        buffer.port |= kind == "state"  # it outlives the run, so the caller owns it
         buffer.need(step, layer.task_group)
-
-    def _read(self, layer: Layer) -> None:
-        step, task_group = self.step[layer], layer.task_group
-        for value in layer.inputs:
-            self._buffer(value).need(step, task_group)
 
     def _buffer(self, value: Op) -> LiveBuffer:
         buffer = self.of.get(value)
@@ -124,9 +114,8 @@ class Liveness:
     def share(self, value: Op, buffer: LiveBuffer) -> None:
         """Put a value, and all values of its own buffer, into this buffer, for as long as either is needed."""
         old = self.of[value]
-        buffer.first, buffer.last = min(buffer.first, old.first), max(buffer.last, old.last)
-        if old.task_group is not None:
-            buffer.touch(old.task_group)
+        buffer.need(old.first, old.task_group if old.task_group is not None else buffer.task_group)
+        buffer.last = max(buffer.last, old.last)
         buffer.values += old.values
         for moved in old.values:
             self.of[moved] = buffer

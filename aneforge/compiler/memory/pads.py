@@ -29,9 +29,9 @@ def fold_padding(module: Module, chip: Facts) -> int:
         added = (0, 0, *rows, *columns)
         name = "explicit_padding" if reader.kind == "convolution" else "padding"
         own = reader.attrs[name]
-        reader.attrs[name] = tuple(before + extra for before, extra in zip(own, added, strict=True))
-        if reader.kind == "average_pool":
-            reader.attrs["inc_pad"] = True
+        padding = tuple(before + extra for before, extra in zip(own, added, strict=True))
+        counted = {"inc_pad": True} if reader.kind == "average_pool" else {}
+        reader.attrs = {**reader.attrs, name: padding, **counted}
         reader.set_operand(0, op.operands[0])
         reader.sources = merged_sources(op, reader)
         gone.add(graph.of[op].number)

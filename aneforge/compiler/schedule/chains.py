@@ -41,9 +41,10 @@ def chain_obstacle(producer: Layer, consumer: Layer, enabled: bool, working_set:
         return "they run in different segments"
     if producer.engine != consumer.engine or producer.engine not in _COMPUTE:
         return "they are not of one engine class on one engine"
-    if tile_count(producer, working_set) != tile_count(consumer, working_set):
+    tiles = tile_count(producer, working_set)
+    if tiles != tile_count(consumer, working_set):
         return "the producer's tiles do not match what the consumer declares"
-    if tile_rows(producer, working_set) < first_tile_rows(consumer, producer.result, working_set):
+    if tiles > 1 and tile_rows(producer, working_set) < first_tile_rows(consumer, producer.result, working_set):
         return "the producer's rows do not cover the consumer's first tile"
     return None
 

@@ -186,10 +186,9 @@ class LayerGraph:
         for layer in self.layers:
             for op in layer.ops:
                 if "segment" in op.labels:
-                    self.has_segments, layer.segment = True, op.labels.pop("segment")
-            labels = layer.primary.labels
-            for name in PRINTED & labels.keys() if labels else ():
-                setattr(layer, name, labels.pop(name))
+                    self.has_segments, layer.segment = True, op.unmark(("segment",))["segment"]
+            for name, value in layer.primary.unmark(PRINTED).items() if layer.primary.labels else ():
+                setattr(layer, name, value)
 
     def labels(self) -> dict[Op, dict[str, Any]]:
         """What is printed beside ops: all decisions beside the first op of a layer, its segment beside every one."""
