@@ -58,8 +58,10 @@ def _form(layer: Layer, stored: Mapping[str, ProgramWeight]) -> Hashable:
 def residents_of(program: Program) -> list[bool]:
     """For each layer, whether the schedule keeps all that it reads and makes on the chip, or the call brings it."""
     spilled = {name for buffer in program.plan.buffers or () if buffer.space == "dram" for name in buffer.values}
+    if not spilled:
+        return [True] * len(program.layers)
     return [
-        layer.number not in spilled and all([producer.number not in spilled for producer in layer.producers])
+        layer.number not in spilled and not any(producer.number in spilled for producer in layer.producers)
         for layer in program.schedule.graph.layers
     ]
 

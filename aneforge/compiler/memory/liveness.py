@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aneforge.anec.ir import Module, Op
-from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.footprint import Footprint, Strides
 from aneforge.compiler.labels import schedule_from_labels
 from aneforge.compiler.plan import plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
@@ -18,7 +18,7 @@ SEVERAL = -1
 class LiveBuffer:
     """A stretch of memory to be placed: the values that lie in it, and when they are needed."""
 
-    __slots__ = ("first", "last", "owner", "port", "size", "task_group", "values")
+    __slots__ = ("address", "first", "last", "owner", "port", "size", "space", "strides", "task_group", "values")
 
     def __init__(self, owner: Op, first: int) -> None:
         self.owner = owner
@@ -29,6 +29,10 @@ class LiveBuffer:
         """The one task group that makes and reads it; -1 where several do."""
         self.port = owner.kind == "live_in"
         self.size = 0
+        self.space = ""
+        self.address: int | None = None
+        self.strides: Strides | None = None
+        """Where it lies, once it has its place."""
 
     def need(self, step: int, task_group: int | None) -> None:
         """A layer of a task group makes or reads it at a step."""
@@ -126,8 +130,9 @@ class Liveness:
 
     def in_order(self) -> list[LiveBuffer]:
         """Each buffer once: those of ports first, then by the first layer of the schedule that writes to it."""
-        ports = [self.of[op] for op in self.graph.module.inputs if op in self.of]
-        return list(dict.fromkeys([*ports, *(self.of[layer.result] for layer in self.graph.layers)]))
+        of = self.of
+        ports = [of[op] for op in self.graph.module.inputs if op in of]
+        return list(dict.fromkeys([*ports, *[of[layer.result] for layer in self.graph.layers]]))
 
     def buffers(self) -> list[LiveBuffer]:
         """Each buffer once, in the order in which they are first needed."""

@@ -82,11 +82,13 @@ class _Queue:
         self.closes_merge: set[Layer] = set()
         self.done: set[Layer] = set()
         self.tests: dict[Branch, int] = {}
+        self.ready: dict[Layer, None] = {}
+        """Layers that wait for nothing more and have no place in the queue yet: one that is alone needs none."""
 
     def run(self) -> list[Layer]:
         for layer in self.graph.layers:
             if not self.waiting[layer]:
-                self._push(layer)
+                self.ready[layer] = None
         order: list[Layer] = []
         current: Branch | None = None
         while (layer := self._pop(current)) is not None:
@@ -108,6 +110,11 @@ class _Queue:
 
     def _pop(self, current: Branch | None) -> Layer | None:
         """The first by ring membership, then from the branch that was entered last, then by the rest of the key."""
+        if len(self.ready) == 1 and self._top(self.heap) is None:
+            return self.ready.popitem()[0]
+        for layer in self.ready:
+            self._push(layer)
+        self.ready.clear()
         first = self._top(self.heap)
         inner = None if current is None else self._top(current.heap)
         if first is None or inner is None or first[0][:2] < inner[0][:2]:
@@ -121,10 +128,10 @@ class _Queue:
 
     def _release(self, layer: Layer) -> None:
         for consumer in layer.consumers:
-            self.waiting[consumer] -= 1
-            if not self.waiting[consumer]:
-                self._push(consumer)
-            if self.waiting[consumer] == 1:  # once per merge, so that the walk over its producers stays linear
+            left = self.waiting[consumer] = self.waiting[consumer] - 1
+            if not left:
+                self.ready[consumer] = None
+            elif left == 1:  # once per merge, so that the walk over its producers stays linear
                 last = next(producer for producer in consumer.producers if producer not in self.done)
                 self._prefer(last)
 
@@ -134,7 +141,7 @@ class _Queue:
             return
         self.closes_merge.add(layer)
         if not self.waiting[layer]:
-            self._push(layer)
+            self.ready[layer] = None
 
     def _branch_test(self, branch: Branch) -> int:
         """When both ends of a diamond fit the working set, the branch with the larger footprint goes first, as long as
