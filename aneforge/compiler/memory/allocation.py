@@ -84,7 +84,7 @@ def _rewritten(live: Liveness, layer: Layer, buffer: LiveBuffer) -> LiveBuffer |
         return None
     if len(layer.ops) > 1 and any(op.slot in _ELSEWHERE for op in layer.ops):
         return None
-    step = live.step[layer]
+    step = live.step[layer.place]
     for value in layer.inputs:
         other = live.of[value]
         alone = other.owner is value and not other.port and other.last == step and other.first < step

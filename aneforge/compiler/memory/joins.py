@@ -70,7 +70,7 @@ class _Pressure:
     """Bytes on chip at every step."""
 
     def __init__(self, live: Liveness) -> None:
-        changes = np.zeros(max(live.step.values(), default=0) + 2, np.int64)
+        changes = np.zeros(max(live.step, default=0) + 2, np.int64)
         for buffer in live.buffers():
             if live.on_chip(buffer):
                 changes[buffer.first] += buffer.size
@@ -86,7 +86,7 @@ def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[
     if any(piece.task_group != layer.task_group for piece in pieces):
         return False
     parts = [live.of[piece.result] for piece in pieces]
-    first, last = min(part.first for part in parts), live.step[layer]
+    first, last = min(part.first for part in parts), live.step[layer.place]
     with_whole = pressure.at[first : last + 1].copy()
     with_whole[: last - first] += whole.size
     for part in parts:

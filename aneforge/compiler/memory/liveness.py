@@ -61,14 +61,12 @@ class Liveness:
 
     def __init__(self, graph: LayerGraph, steps: Iterable[Sequence[int]], footprint: Footprint, most: int) -> None:
         self.graph, self.footprint, self.most = graph, footprint, most
-        self.step: dict[Layer, int] = {}
         self.of: dict[Op, LiveBuffer] = {}
-        for place, step in enumerate(steps):
-            for number in step:
-                self.step[graph.numbered[number]] = place
+        self.step = [place for place, step in enumerate(steps) for _ in step]
+        """The step of each layer, by its place."""
         self._share()
         for layer in graph.layers:
-            step, task_group = self.step[layer], layer.task_group
+            step, task_group = self.step[layer.place], layer.task_group
             for value in layer.inputs:
                 self._buffer(value).need(step, task_group)
             self._make(layer, step)
@@ -86,7 +84,7 @@ class Liveness:
             owner = numbers[layer.inside].result
             buffer = self.of.get(owner)
             if buffer is None:
-                buffer = self.of[owner] = LiveBuffer(owner, self.step[layer])
+                buffer = self.of[owner] = LiveBuffer(owner, self.step[layer.place])
                 buffer.size = self.footprint.bytes(owner)
             buffer.values.append(layer.result)
             self.of[layer.result] = buffer

@@ -92,19 +92,18 @@ def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[
     """Earlier layer to later layer. A layer can start once all it reads comes before it; from then on it waits in the
     queue of its engine, and each layer of the other engine that runs meanwhile may be paired with it."""
     reach = constant("co_issue_reach")
-    place = {layer: number for number, layer in enumerate(layers)}
     starts: list[list[Layer]] = [[] for _ in layers]
     for layer in layers:
         if layer.engine in _OTHER:
-            earliest = 1 + max((place[producer] for producer in layer.producers), default=-1)
-            starts[max(earliest, place[layer] - reach)].append(layer)
+            earliest = 1 + max([producer.place for producer in layer.producers], default=-1)
+            starts[max(earliest, layer.place - reach)].append(layer)
     queues: dict[str, list[tuple[int, Layer]]] = {"NE": [], "PE": []}
     pairs: dict[Layer, Layer] = {}
     taken: set[Layer] = set()
     moved: dict[Layer, int] = {}
     for position, layer in enumerate(layers):
         for candidate in starts[position]:
-            heapq.heappush(queues[candidate.engine], (place[candidate], candidate))
+            heapq.heappush(queues[candidate.engine], (candidate.place, candidate))
         if layer.engine not in _OTHER or layer in taken:
             continue
         queue = queues[_OTHER[layer.engine]]
@@ -116,9 +115,9 @@ def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[
             taken |= {layer, partner}
             moved[partner] = position
             for reader in partner.consumers:  # the partner has moved up, so its readers can start earlier
-                earliest = 1 + max(moved.get(producer, place[producer]) for producer in reader.producers)
-                if reader.engine in _OTHER and earliest < place[reader]:
-                    starts[max(earliest, position + 1, place[reader] - reach)].append(reader)
+                earliest = 1 + max(moved.get(producer, producer.place) for producer in reader.producers)
+                if reader.engine in _OTHER and earliest < reader.place:
+                    starts[max(earliest, position + 1, reader.place - reach)].append(reader)
     return pairs
 
 

@@ -80,7 +80,7 @@ class Layer:
         self.consumers: list[Layer] = []
         self.inputs: dict[Op, None] = {}
         """What it reads from outside: results of other layers and ports, each once, constants apart."""
-        self.weights: list[Op] = []
+        self.weights: tuple[Op, ...] = ()
         self.is_output = False
         """Whether the program gives this layer's result to its caller."""
         self.segment: int = 0
@@ -202,7 +202,7 @@ class LayerGraph:
     def _add(self, layer: Layer, op: Op) -> None:
         for operand in op.operands:
             if operand.kind == "const_in":
-                layer.weights.append(operand)
+                layer.weights += (operand,)
                 continue
             producer = self.of.get(operand)
             if producer is layer:

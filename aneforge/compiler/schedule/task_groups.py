@@ -68,9 +68,9 @@ class _Pressure:
     def __init__(self, graph: LayerGraph, footprint: Footprint, most: int) -> None:
         self.most = most
         leave = graph.leaving()
-        self.size = {layer: 0 if layer in leave else footprint.bytes(layer.result) for layer in graph.layers}
-        """The bytes of a result on chip; 0 if it leaves the program or the segment, since it is in memory from the
-        start."""
+        self.size = [0 if layer in leave else footprint.bytes(layer.result) for layer in graph.layers]
+        """The bytes of a result on chip, by the layer's place; 0 if it leaves the program or the segment, since it is
+        in memory from the start."""
         self.live: dict[Op, int] = {}
         self.total = 0
         self.readers: dict[Op, int] = {}
@@ -89,7 +89,7 @@ class _Pressure:
         ]
 
     def take(self, step: list[Layer]) -> None:
-        sizes = [self.size[layer] for layer in step if layer.engine != "view"]
+        sizes = [self.size[layer.place] for layer in step if layer.engine != "view"]
         alone = max(sizes, default=0) > self.most
         growth = sum(size for size in sizes if size <= self.most) if alone else sum(sizes)
         if growth > self.most:  # the results of two layers issued together do not fit: one after the other
@@ -107,7 +107,7 @@ class _Pressure:
             members.layers.append(layer.number)
             self._make(layer)
         members.peak = max(members.peak, self.total)
-        self.steps.append(tuple(layer.number for layer in step))
+        self.steps.append(tuple([layer.number for layer in step]))
         for layer in step:
             self._release(layer)
 
@@ -115,9 +115,11 @@ class _Pressure:
         result = layer.result
         source = next(iter(layer.inputs), None)
         view = layer.engine == "view" and source is not None
-        root = self.root[result] = self.root.get(source, source) if view and source is not None else result
+        root = result
+        if view and source is not None:
+            root = self.root[result] = self.root.get(source, source)
         self.readers[root] = self.readers.get(root, 0) + len(layer.consumers)
-        size = self.size[layer]
+        size = self.size[layer.place]
         if root is result and 0 < size <= self.most:
             self.live[result] = size
             self.total += size
