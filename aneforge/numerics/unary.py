@@ -53,7 +53,7 @@ def through(engine: Engine, op: Op, value: Value) -> Value:
         return result if special else Value(result.low, result.high, False, _spread(op, result))
     if op.is_a(Trait.EXACT):  # it picks or clamps: never steeper than one
         return Value(result.low, result.high, False, value.error)
-    error = _error(op, wide, table.results[slice(*part)], part, value.error)
+    error = _error(op, wide, table.results[slice(*part)].astype(np.float64), part, value.error)
     return Value(result.low, result.high, False, min(error, _spread(op, result)))
 
 
@@ -63,7 +63,7 @@ class _Table:
     def __init__(self, results: Array) -> None:
         self.results = results
         finite = np.isfinite(results)
-        self._lost = np.concatenate(([0], np.cumsum(~finite)))  # how many results before a place are not finite
+        self._lost = np.concatenate(([0], np.cumsum(~finite))).astype(np.int32)  # how many results before a place are not finite
         self._rises = bool(finite.all() and (np.diff(results) >= 0).all())
 
     def is_finite(self, first: int, last: int) -> bool:
@@ -80,7 +80,7 @@ class _Table:
         return float(finite.min()), float(finite.max())
 
 
-_known: SharedCache[_Table] = SharedCache(32)
+_known: SharedCache[_Table] = SharedCache(16)
 
 
 def _table(engine: Engine, op: Op) -> _Table:
@@ -89,7 +89,7 @@ def _table(engine: Engine, op: Op) -> _Table:
     table = _known.get(key)
     if table is None:
         simulated = prepared(engine, op, None, {}).call(_halves().reshape(1, 1, 1, 1, -1)).reshape(-1)
-        table = _known.keep(key, _Table(simulated.astype(np.float64)))
+        table = _known.keep(key, _Table(simulated.astype(np.float32)))
     return table
 
 
