@@ -30,6 +30,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.loss_warnings import warn_losses
 from aneforge.ports import input_array, output_array, port_numbers
+from aneforge.process import quiet_collector
 from aneforge.sim.engine import MODES
 from aneforge.sim.executor import Plan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
@@ -388,8 +389,10 @@ def compile(  # noqa: A001 - the name users call
     :class:`DispatchFloorWarning` where a call is hardly more than its dispatch.
     """
     options = Options.of(int8, compress, compress_atol, block_size)
-    model = _build_compressed(graph_of(out, dims, function), chip_of(target, out), options, mode, opt, route, validate)
-    warn_of(model, _check_precision, stacklevel=4)
+    graph, chip = graph_of(out, dims, function), chip_of(target, out)
+    with quiet_collector():
+        model = _build_compressed(graph, chip, options, mode, opt, route, validate)
+        warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
     return model

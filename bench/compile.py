@@ -4,6 +4,10 @@
 up to 50 k ops through all phases for one target on one core, ResNet-50 for all 28 targets, and
 prints how time grows. Each network runs in a process of its own, so that its peak memory is its own. Ops are the
 nodes of the user's graph without inputs and constants; the exponent is the slope of log(time) over log(ops).
+
+``python bench/compile.py --bars`` prints the figures that have a bar, and their bars: ops a second of ``af.compile``
+for the chain and the transformer of ``bench/gate.py`` (CPU time of the first compile of a fresh graph, in a process
+that has compiled a small one), how that grows from 1 k to 100 k nodes, and ``af.estimate`` of the transformer.
 """
 
 from __future__ import annotations
@@ -16,10 +20,13 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 from typing import Any
 
+import gate
 import networks
 
+import aneforge as af
 from aneforge.graph import Graph
 from aneforge.model import compile as compile_model
 from aneforge.study.programs import compile_all
@@ -27,6 +34,8 @@ from aneforge.study.programs import compile_all
 SIZES = (2_000, 10_000, 50_000)
 TARGET = "h13"
 REPEATS = 3
+LEAST_RATE, MOST_GROWTH, MOST_ESTIMATE = 30_000, 1.1, 0.4
+"""The bars: source ops a second, the exponent, and seconds of an estimate."""
 
 
 def source_ops(graph: Graph) -> int:
@@ -90,6 +99,40 @@ def measure_all(name: str) -> dict[str, Any]:
     }
 
 
+def measure_first(name: str) -> dict[str, Any]:
+    """``compile-chain-10000``: CPU seconds of the first call on a fresh graph, in this process."""
+    verb, work, size = name.split("-")
+    call = {"compile": af.compile, "estimate": af.estimate}[verb]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(getattr(gate, work)(af, 100), target=TARGET)  # loads the modules and the target's data
+        out = getattr(gate, work)(af, int(size))
+        ops = source_ops(Graph([out]))
+        start = time.process_time()
+        call(out, target=TARGET)
+        seconds = time.process_time() - start
+    return {"ops": ops, "seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def bars() -> None:
+    """Each figure with a bar beside it."""
+    for work in ("chain", "transformer"):
+        rows = {size: in_child("first", f"compile-{work}-{size}") for size in gate.SIZES}
+        for size in gate.SIZES[1:]:
+            row = rows[size]
+            print(
+                f"compile of a {work} of {row['ops']:,} ops: {row['ops'] / row['seconds']:,.0f} ops/s "
+                f"(bar: at least {LEAST_RATE:,}), {row['seconds']:.3f} s, peak {row['peak'] / 1e6:.0f} MB",
+                flush=True,
+            )
+        small, large = rows[gate.SIZES[0]], rows[gate.SIZES[-1]]
+        slope = math.log(large["seconds"] / small["seconds"]) / math.log(large["ops"] / small["ops"])
+        print(f"growth of a {work} from {small['ops']:,} to {large['ops']:,} ops: exponent {slope:.2f} "
+              f"(bar: at most {MOST_GROWTH})")  # fmt: skip
+    row = in_child("first", "estimate-transformer-10000")
+    print(f"estimate of a transformer of {row['ops']:,} ops: {row['seconds']:.3f} s (bar: below {MOST_ESTIMATE} s)")
+
+
 def in_child(mode: str, name: str) -> dict[str, Any]:
     done = subprocess.run(  # noqa: S603
         [sys.executable, __file__, f"--{mode}", name], check=True, capture_output=True, text=True
@@ -101,9 +144,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--every", help=argparse.SUPPRESS)
+    parser.add_argument("--first", help=argparse.SUPPRESS)
+    parser.add_argument("--bars", action="store_true", help="the figures that have a bar, and nothing else")
     asked = parser.parse_args()
-    if asked.one or asked.every:
-        print(json.dumps(measure(asked.one) if asked.one else measure_all(asked.every)))
+    for action, name in ((measure, asked.one), (measure_all, asked.every), (measure_first, asked.first)):
+        if name:
+            print(json.dumps(action(name)))
+            return
+    bars()
+    if asked.bars:
         return
     names = [*(name for name in networks.NETWORKS if name != "synthetic"), *(f"synthetic-{size}" for size in SIZES)]
     print(f"one target ({TARGET}), all phases, best of {REPEATS}; 'first' includes loading the target data")

@@ -21,7 +21,7 @@ from aneforge.cost.evaluate import NOT_FITTED, ports_of, read_rows, scope_of, su
 from aneforge.cost.host import host_band
 from aneforge.cost.laws import Physique, constants_by_law
 from aneforge.cost.layers import Surroundings, times_of
-from aneforge.cost.program import is_resident, work_of_program
+from aneforge.cost.program import residents_of, work_of_program
 from aneforge.cost.rates import Constants
 from aneforge.cost.work import Work, work_of_row
 from aneforge.errors import AneforgeError
@@ -152,7 +152,7 @@ def _sample(split: Any, row: Mapping[str, Any]) -> Sample:
     for program in split.programs.values():
         first = len(works)
         works += [_encoded(work, row) for work in work_of_program(program)]
-        resident += [is_resident(layer, program) for layer in program.layers]
+        resident += residents_of(program)
         numbers = {place: first + step[0] for step in program.steps for place in step}
         steps += [numbers.get(place, first + place) for place in range(len(program.layers))]
         ports.append(

@@ -157,7 +157,7 @@ def spoil(action):
         (lambda m: m.ops.insert(0, m.ops.pop(2)), "which comes after it"),
         (lambda m: m.ops.append(m.ops[0]), "twice"),
         (lambda m: m.ops[1].users.clear(), "use list"),
-        (lambda m: m.ops[1].attrs.update(alpha=1.0), "attribute 'alpha' is unknown; the op has none"),
+        (lambda m: setattr(m.ops[1], "attrs", {"alpha": 1.0}), "attribute 'alpha' is unknown; the op has none"),
         (lambda m: setattr(m.ops[1], "name", "anec.elu"), "attribute 'alpha' is missing"),
         (lambda m: setattr(m.ops[1], "name", "anec.nope"), "nearest"),
         (lambda m: setattr(m.ops[1], "type", TensorType((1, 8, 4, 4))), "not NDCHW"),
@@ -165,7 +165,7 @@ def spoil(action):
         (lambda m: setattr(m.ops[1], "type", None), "no result"),
         (lambda m: m.ops.pop(), "one live_out"),
         (lambda m: m.ops[2].operands.pop(), "but has 1 operands"),
-        (lambda m: m.ops[0].attrs.update(name=3), "not of kind 's'"),
+        (lambda m: setattr(m.ops[0], "attrs", {"name": 3}), "not of kind 's'"),
     ],
 )
 def test_the_verifier_names_the_broken_rule(action, told):

@@ -16,7 +16,7 @@ from aneforge.compiler.shown import Schedule
 from aneforge.cost.columns import columns_of
 from aneforge.cost.estimate import _known_demands, demands_of, estimate_program
 from aneforge.cost.layers import Surroundings, times_of
-from aneforge.cost.program import is_resident, work_of_program
+from aneforge.cost.program import residents_of, work_of_program
 from aneforge.graph.graph import Graph
 from aneforge.study.programs import compile_all
 from aneforge.targets.chip import compiler_target, target_names
@@ -98,8 +98,8 @@ def test_layers_that_do_the_same_are_timed_once_and_as_one_by_one(make):
     constants = estimate_program(program).basis.constants
     kinds, kind_of = demands_of(program)
     one_by_one = [
-        alone(work, is_resident(layer, program), constants)
-        for layer, work in zip(program.layers, work_of_program(program), strict=True)
+        alone(work, resident, constants)
+        for resident, work in zip(residents_of(program), work_of_program(program), strict=True)
     ]
     shared = [alone(work, resident, constants) for work, resident in kinds]
     assert [shared[kind] for kind in kind_of] == one_by_one

@@ -663,7 +663,7 @@ def test_other_concats_stay_boundaries(fault):
     if fault == "full":
         second = b.op("sigmoid", second)
     if fault == "bridge":
-        second.labels["bridge"] = True
+        second.mark(bridge=True)
     if fault == "view":
         second = b.op("input_view", second, dimension=3, offset=3, size=4, step=-1)
     both = joined(b, first, second)
@@ -733,7 +733,7 @@ def test_a_bridge_takes_nothing_up_and_is_not_taken_up():
     host = b.op("scaled_elementwise", b.input(), b.input(), mode="Add", scale=0.5)
     module = b.done(b.op("relu", host))
     assert fused(module.clone()) == [["scaled_elementwise", "post_activation:relu"]]
-    module.ops[2].labels["bridge"] = True
+    module.ops[2].mark(bridge=True)
     assert fused(module) == [["scaled_elementwise"], ["relu"]]
     b = Build()
     absorbed = b.op(
@@ -741,7 +741,7 @@ def test_a_bridge_takes_nothing_up_and_is_not_taken_up():
     )
     module = b.done(b.op("relu", absorbed))
     assert fused(module.clone()) == [["convolution", "texture:resize", "post_activation:relu"]]
-    next(op for op in module if op.kind == "resize").labels["bridge"] = True
+    next(op for op in module if op.kind == "resize").mark(bridge=True)
     assert fused(module) == [["convolution"], ["resize"], ["relu"]]
 
 

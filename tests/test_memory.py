@@ -24,6 +24,7 @@ from aneforge.compiler.memory.allocation import Allocation, allocation_of
 from aneforge.compiler.memory.layout import Arena, pack
 from aneforge.compiler.memory.liveness import LiveBuffer
 from aneforge.compiler.passes import run_passes
+from aneforge.compiler.plan import plan_of
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.compiler.schedule.layers import LayerGraph
 from aneforge.targets import store, target
@@ -36,11 +37,16 @@ def laid_out(module, chip=M1, until="pack-kernels"):
     run_passes(module, chip, ["label-layers", "cut-segments", *SCHEDULE, *UP_TO[until]], ALL)
     text = str(module)
     assert str(parse(text)) == text
-    return LayerGraph(module)
+    return LayerGraph.of_module(module)
 
 
 def labels(graph, name):
-    return next(layer.primary.labels for layer in graph.layers if layer.result.sources[-1] == name)
+    layer = next(layer for layer in graph.layers if layer.result.sources[-1] == name)
+    return layer.primary.labels | printed(graph.module)[layer.primary]
+
+
+def printed(module):
+    return plan_of(module).labels(module)
 
 
 # Banks.
@@ -239,7 +245,7 @@ def test_the_state_follows_from_what_is_known(chained, dependent, in_place, ring
 
 def states(module, chip=M1):
     graph = laid_out(module, chip)
-    return {layer.result.sources[-1]: layer.primary.labels["allocation"] for layer in graph.layers}
+    return {layer.result.sources[-1]: layer.allocation for layer in graph.layers}
 
 
 def test_states_of_a_small_program():
@@ -336,7 +342,7 @@ def test_what_finds_no_room_between_others_goes_to_memory():
     graph = laid_out(b.done(early, *ends))
     names = [layer.result.sources[-1] for layer in graph.layers]
     assert names.index("three") < names.index("early") < names.index("late") < names.index("end0")
-    assert len({layer.primary.labels["task_group"] for layer in graph.layers}) == 1
+    assert len({layer.task_group for layer in graph.layers}) == 1
     assert [labels(graph, name)["space"] for name in ("one", "middle", "three", "late")] == ["l2", "l2", "l2", "dram"]
     assert labels(graph, "late")["allocation"] == Allocation.STREAMED
 
@@ -352,7 +358,7 @@ def test_kernels_are_built_per_core_on_a13_and_shared_from_a14():
         module = b.done(b.conv(b.input()))
         laid_out(module, target(chip))
         kernel = next(op for op in module if op.kind == "const_in")
-        sizes[chip] = kernel.labels["kernel_bytes"], kernel.labels["kernel_path"]
+        sizes[chip] = printed(module)[kernel]["kernel_bytes"], printed(module)[kernel]["kernel_path"]
     plain = 8 * 8 * 2
     assert sizes["h13"] == sizes["h13g"] == (plain, "per core")
     assert sizes["h14"] == sizes["h14g"] == sizes["h17s"] == (plain, "shared")
@@ -414,7 +420,7 @@ def test_small_convolutions_get_a_buffer_of_their_own_where_the_threshold_allows
     b = Build()
     module = b.done(b.op("softmax", b.conv(b.input()), axes=(2,)))  # a result that stays on chip
     laid_out(module, target(chip))
-    assert next(op for op in module if op.kind == "convolution").labels["buffer"] == kind
+    assert printed(module)[next(op for op in module if op.kind == "convolution")]["buffer"] == kind
 
 
 def test_a_result_above_the_threshold_takes_the_default_buffer():
@@ -428,6 +434,6 @@ def test_a_result_above_the_threshold_takes_the_default_buffer():
         module = b.done(b.op("softmax", conv, type_=type_, axes=(2,)))
         laid_out(module, target(chip))
         own = fp.bytes(conv) <= threshold
-        assert next(op for op in module if op.kind == "convolution").labels["buffer"] == (
+        assert printed(module)[next(op for op in module if op.kind == "convolution")]["buffer"] == (
             "dedicated" if own else "default"
         )

@@ -589,7 +589,7 @@ def test_where_a_kernel_is_decoded_tells_two_programs_apart():
     (conv,) = [op for op in program.module.ops if op.kind == "convolution"]
     found, port = [], program.inputs[0].name
     for flow in ("stream", "fold"):
-        conv.operands[1].labels["weight_flow"] = flow
+        conv.operands[1].mark(weight_flow=flow)
         found.append(digests(walk(Engine.of(program.target), program.module, {port: Value(0.0, 1.0)}))[conv])
     assert found[0] != found[1]
 

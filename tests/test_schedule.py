@@ -30,7 +30,7 @@ def scheduled(module, chip=M1, passes=SCHEDULE):
     run_passes(module, chip, ["label-layers", "cut-segments", *passes], ALL)
     text = str(module)
     assert str(parse(text)) == text
-    return LayerGraph(module)
+    return LayerGraph.of_module(module)
 
 
 def order(graph):
@@ -170,7 +170,7 @@ def pair(chip=M1, **changes):
 
 
 def chained(graph):
-    return ["chained" in layer.primary.labels for layer in graph.layers]
+    return [layer.chained for layer in graph.layers]
 
 
 def test_two_convolutions_in_a_row_are_chained():
@@ -195,10 +195,10 @@ def test_every_condition_has_its_reason():
     assert "right after" in chain_obstacle(two, one, True, 2 * MB) or "outgoing" in chain_obstacle(
         two, one, True, 2 * MB
     )
-    two.primary.labels["engine"] = "PE"
+    two.engine = "PE"
     assert "engine class" in chain_obstacle(one, two, True, 2 * MB)
-    two.primary.labels["engine"] = "NE"
-    two.primary.labels["segment"] = 7
+    two.engine = "NE"
+    two.segment = 7
     assert "segments" in chain_obstacle(one, two, True, 2 * MB)
 
 
@@ -247,8 +247,8 @@ def test_a_partition_boundary_cuts_a_chain():
         value = b.op("convolution", value, kernel, type_=type_, explicit_padding=(0,) * 6, **attrs)
     graph = scheduled(b.done(value))
     first, second, _ = graph.layers
-    assert first.primary.labels["task_group"] != second.primary.labels["task_group"]
-    assert "chained" not in first.primary.labels
+    assert first.task_group != second.task_group
+    assert not first.chained
 
 
 # Co-issue.
@@ -271,9 +271,7 @@ def test_a_softmax_runs_beside_a_product_of_another_head():
     graph = scheduled(heads())
     names = {layer.number: layer.result.sources[-1] for layer in graph.layers}
     pairs = {
-        frozenset((names[layer.number], names[layer.primary.labels["co_issue"]]))
-        for layer in graph.layers
-        if "co_issue" in layer.primary.labels
+        frozenset((names[layer.number], names[layer.co_issue])) for layer in graph.layers if layer.co_issue is not None
     }
     assert frozenset(("softmax0", "qk1")) in pairs or frozenset(("softmax1", "pv0")) in pairs
     for each in pairs:
@@ -297,11 +295,11 @@ def test_every_disqualifier_has_its_reason():
     assert co_issue_obstacle(conv, soft, fp, 2 * MB) is None
     assert "planar" in co_issue_obstacle(conv, conv, fp, 2 * MB)
     assert "reads" in co_issue_obstacle(conv, abs_, fp, 2 * MB)
-    soft.primary.labels["segment"] = 3
+    soft.segment = 3
     assert "programs" in co_issue_obstacle(conv, soft, fp, 2 * MB)
-    soft.primary.labels["segment"] = conv.segment
+    soft.segment = conv.segment
     assert "stream" in co_issue_obstacle(conv, soft, fp, 16)
-    soft.primary.labels["chained"] = True
+    soft.chained = True
     assert "chained" in co_issue_obstacle(conv, soft, fp, 2 * MB)
 
 
@@ -328,7 +326,7 @@ def row_of(count, type_):
 
 
 def task_groups(graph):
-    return [layer.primary.labels["task_group"] for layer in graph.layers]
+    return [layer.task_group for layer in graph.layers]
 
 
 def test_a_partition_grows_while_its_peak_fits():

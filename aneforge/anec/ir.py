@@ -12,6 +12,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from aneforge.anec.lineage import Standing, retire
@@ -43,6 +44,7 @@ def rank5(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _numbers = itertools.count()
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _kind = attrgetter("kind")
 _ENDS = ("anec.live_out", "anec.live_in")
 _SPELLINGS: dict[str, tuple[str, str]] = {}
@@ -61,8 +63,9 @@ class Op:
     """One operation and its result.
 
     ``layer`` and ``slot`` say which engine layer the op belongs to and in which of its slots: fusion labels ops and
-    does not merge them, so a fused program still reads and runs op by op. ``labels`` holds what later phases decided
-    about the op (:data:`aneforge.anec.spec.LABELS`); no label changes what the op means.
+    does not merge them, so a fused program still reads and runs op by op. ``labels`` holds what phases 0 to 2 decided
+    about the op, and whatever else a text prints beside it (:data:`aneforge.anec.spec.LABELS`) until a plan takes it
+    over; no label changes what the op means.
     """
 
     __slots__ = (
@@ -92,17 +95,19 @@ class Op:
         """``kind`` is the name without the dialect: ``convolution``."""
         self.operands = list(operands)
         self.type = result
-        self.attrs = dict(attrs) if attrs else {}
+        self.attrs: Mapping[str, Any] = attrs or _NONE
+        """Ops share them, so they are never changed in place: an op that means something else gets others."""
         self.sources = sources
         self.users: dict[Op, int] = {}
         self.layer: int | None = None
         self.slot: str | None = None
-        self.labels: dict[str, Any] = {}
+        self.labels: Mapping[str, Any] = _NONE
         self.stands: tuple[Standing, ...] = ()
         """The user's nodes that have the result as their value."""
         self.uid = next(_numbers)
         for operand in self.operands:
-            operand.users[self] = operand.users.get(self, 0) + 1
+            users = operand.users
+            users[self] = users.get(self, 0) + 1
 
     @property
     def full_kind(self) -> str:
@@ -120,6 +125,17 @@ class Op:
     def __getitem__(self, name: str) -> Any:
         """An attribute by name: the value that the op has, else its declared default. A flag is True or False."""
         return spec(self.name).attribute(self.attrs, name)
+
+    def mark(self, **labels: Any) -> None:
+        """Write labels beside the op. Ops share them like attributes."""
+        self.labels = {**self.labels, **labels}
+
+    def unmark(self, names: Iterable[str]) -> dict[str, Any]:
+        """Take labels off the op; returns those that it had."""
+        taken = {name: self.labels[name] for name in names if name in self.labels}
+        if taken:
+            self.labels = {name: value for name, value in self.labels.items() if name not in taken}
+        return taken
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,10 +201,14 @@ class Op:
 
 
 class CarriedPlan(Protocol):
-    """The compiler's decisions about a module, which the module carries. The language needs only to clone them."""
+    """The compiler's decisions about a module, which the module carries. The language only clones and prints them."""
 
-    def clone(self) -> CarriedPlan:
+    def clone(self, module: Module) -> CarriedPlan:
         """The same for a copy of the module."""
+        ...
+
+    def labels(self, module: Module) -> Mapping[Op, Mapping[str, Any]]:
+        """What is printed beside ops."""
         ...
 
 
@@ -216,8 +236,7 @@ class Module:
         """What to report for values that are removed now; set for the pass that runs."""
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
         self.plan: CarriedPlan | None = None
-        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); the text form has the same as
-        labels."""
+        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); the text shows it as labels."""
 
     @property
     def kinds(self) -> set[str]:
@@ -269,13 +288,13 @@ class Module:
         for op in self.ops:
             operands = [copies[operand.uid] for operand in op.operands]
             copy = copies[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
-            copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
+            copy.layer, copy.slot, copy.labels = op.layer, op.slot, op.labels
         clone = Module(copies.values(), self.weights)
         known: dict[int, Standing] = {}
         clone.lineage = {name: standing.copied(copies, known) for name, standing in self.lineage.items()}
         clone.lowered_to, clone.records = self.lowered_to, list(self.records)
         clone.route, clone.rewritten = self.route, self.rewritten
-        clone.plan = None if self.plan is None else self.plan.clone()
+        clone.plan = None if self.plan is None else self.plan.clone(clone)
         return clone
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ walks through one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -194,8 +194,9 @@ STRUCTURAL: dict[str, Declaration] = {
 # 22.3).
 _STORED = frozenset(("weight", "kernel_scale", "kernel_zero_point", "kernel_palettized_LUT", "kernel_lut"))
 
-# The labels that phases 2 to 4 write on an op, on the first op of its layer (or on a port or constant). Labels never
-# change what an op means.
+# What the text shows beside an op, apart from its attributes: what phases 0 to 2 and the packing of weights say of the
+# op itself (``Op.labels``), and what is planned for its layer, for a port or a constant (the plan's printed form).
+# Labels never change what an op means.
 LABELS: dict[str, str] = {
     "bridge": "u",  # a native layer by direct authoring: a segment of its own
     "data_path": "s",  # how data moves: crop, dma, texture; floor-divide for a floor that ends such a division
@@ -270,7 +271,7 @@ class OpSpec:
         """How many operands may be there; None for any number."""
         return None if any(name.startswith("*") for name in self.operands) else len(self.operands)
 
-    def attribute(self, attrs: dict[str, Any], name: str) -> Any:
+    def attribute(self, attrs: Mapping[str, Any], name: str) -> Any:
         """The value of an attribute among those that an op states, or its declared default."""
         declared = self.attributes.get(name)
         if declared is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from aneforge.errors import AneforgeError
@@ -36,7 +37,13 @@ class TensorType(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return -(-self.elements * DTYPES[self.dtype] // 8)
+        return _bytes(self)
 
     def __str__(self) -> str:
         return f"tensor<{'x'.join(map(str, self.shape))}x{self.dtype}>"
+
+
+@lru_cache(maxsize=8192)
+def _bytes(type_: TensorType) -> int:
+    """Passes ask again and again, and a program has few types."""
+    return -(-type_.elements * DTYPES[type_.dtype] // 8)

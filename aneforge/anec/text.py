@@ -14,6 +14,7 @@ One op a line, inside the region op of the target's family::
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
@@ -23,6 +24,8 @@ from aneforge.errors import UnknownNameError
 from aneforge.targets.names import target as resolve_target
 
 __all__ = ["ParsedText", "parse", "read", "write", "write_op"]
+
+_NONE: Mapping[str, Any] = {}
 
 
 class ParsedText(NamedTuple):
@@ -37,7 +40,8 @@ def write(module: Module, target: str | None = None) -> str:
     names = {op.uid: f"%{number}" for number, op in enumerate(module.ops)}
     region, attributes = _region(target)
     lines = ['"builtin.module"() ({', f'  "{region}"() ({{']
-    lines += [f"    {write_op(op, names)}" for op in module.ops]
+    labels = {} if module.plan is None else module.plan.labels(module)
+    lines += [f"    {write_op(op, names, labels.get(op, _NONE))}" for op in module.ops]
     lines += [f"  }}){attributes} : () -> ()", "}) : () -> ()"]
     return "\n".join(lines) + "\n"
 
@@ -50,10 +54,11 @@ def _region(target: str | None) -> tuple[str, str]:
     return f"anec.{label}", f' {{target = "{target}"}}'
 
 
-def write_op(op: Op, names: dict[int, str]) -> str:
+def write_op(op: Op, names: Mapping[int, str], decided: Mapping[str, Any] = _NONE) -> str:
+    """One op; ``decided`` is what the plan of its module prints beside it."""
     operands = ", ".join(names.get(operand.uid, "%?") for operand in op.operands)
     labels = {} if op.layer is None else {"layer": op.layer, "slot": op.slot or "primary"}
-    settings = sorted({**op.attrs, **op.labels, **labels}.items())
+    settings = sorted({**op.attrs, **op.labels, **decided, **labels}.items())
     attributes = ", ".join(_attribute(name, value) for name, value in settings)
     shown = f" {{{attributes}}}" if attributes else ""
     taken = ", ".join(str(operand.type) for operand in op.operands)

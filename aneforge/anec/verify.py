@@ -66,6 +66,7 @@ class _Check:
     def __init__(self, module: Module) -> None:
         self._weights = module.weights
         self._sound: set[tuple[str, Any]] = set()
+        self._stated: dict[int, bytes] = {}
         self._sound_ops: set[tuple[Any, ...]] = set()
 
     def __call__(self, op: Op) -> list[str]:
@@ -98,10 +99,12 @@ class _Check:
             name = attrs.get("weight")
             weight = self._weights.get(name) if isinstance(name, str) else None
             return (op.uid,) if weight is None or len(attrs) > 1 else (op.name, op.type, weight.shape)
-        try:  # bytes tell 1, 1.0 and True apart, which are equal as values
-            stated = dumps(attrs, _PLAIN_FORM)
-        except ValueError:
-            return (op.uid,)
+        stated = self._stated.get(id(attrs))  # ops share their attributes, and keep them alive
+        if stated is None:
+            try:  # bytes tell 1, 1.0 and True apart, which are equal as values
+                stated = self._stated[id(attrs)] = dumps(dict(attrs), _PLAIN_FORM)
+            except ValueError:
+                return (op.uid,)
         return (op.name, stated, op.type, *[operand.type for operand in op.operands])
 
     def _form(self, op: Op, broken: list[str]) -> None:

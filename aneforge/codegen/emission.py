@@ -288,7 +288,7 @@ class _Writer:
 
     def _copy(self, op: Op, operands: list[Op]) -> Op:
         copy = Op(op.name, operands, op.type, op.attrs, op.sources)
-        copy.labels = dict(op.labels)
+        copy.labels = op.labels
         for value in op.attrs.values():
             if isinstance(value, str) and value in self.program.module.weights:
                 self._keep(self.program.module.weights[value])

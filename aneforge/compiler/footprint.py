@@ -55,7 +55,8 @@ class Footprint:
 
     def bytes(self, value: Op) -> int:
         """What a value takes on chip."""
-        return self.on_chip(value).bytes
+        strides = self._strides.get(value.type)  # type: ignore[arg-type] # asked for every value of a program
+        return self.on_chip(value).bytes if strides is None else strides.bytes
 
     def same_bytes(self, first: Op, second: Op) -> bool:
         """Whether two shapes of the same elements can share a stretch: equal rows, or no gaps between rows at all."""

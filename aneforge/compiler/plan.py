@@ -1,7 +1,8 @@
 """What the phases decide about a module, as objects: segments, task groups, buffers and stored weights.
 
 Each part is written once, by the pass that decides it, and read unchanged by :class:`Program` and everything after it.
-Labels on ops are the text form of the same decisions; :mod:`aneforge.compiler.labels` reads a plan back from them.
+What is decided about one layer is on the layer (:class:`~aneforge.compiler.schedule.layers.Layer`). Labels in the text
+are the printed form of all this: :meth:`Plan.labels` writes them, :mod:`aneforge.compiler.labels` reads them back.
 
 Objects name a layer by the number that its ops carry and a port by its name. They refer to no op, so they are never
 changed in place and the clones of a module share them. A program shows the same objects with each layer named by its
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aneforge.anec.ir import Module
+from aneforge.anec.ir import Module, Op
 from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
@@ -162,9 +163,11 @@ class Plan:
         self.weights: tuple[StoredWeight, ...] | None = None
         """In the order in which they are packed."""
 
-    def clone(self) -> Plan:
-        """A copy for a clone of the module. It shares the objects; what refers to ops is created again when needed."""
+    def clone(self, module: Module) -> Plan:
+        """A copy for a clone of the module. It shares the objects; the layers are those of the clone."""
         copy = Plan()
+        if self.graph is not None:
+            copy.graph = self.graph.copied(module)
         copy.segments, copy.steps, copy.task_groups = self.segments, self.steps, self.task_groups
         copy.buffers, copy.weights = self.buffers, self.weights
         return copy
@@ -174,14 +177,20 @@ class Plan:
         self.steps = self.task_groups = self.buffers = self.live = self.shown = None
 
     def drop_layers(self, numbers: set[int]) -> None:
-        """Remove these layers, and drop the layer objects and the layout, which no longer fit."""
-        self.graph = self.live = self.buffers = self.shown = None
+        """Remove these layers, and drop the layout, which no longer fits."""
+        self.live = self.buffers = self.shown = None
         if self.segments is not None:
             self.segments = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.segments)
         if self.task_groups is not None:
             self.task_groups = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.task_groups)
         if self.steps is not None:
             self.steps = tuple(left for step in self.steps if (left := _without(step, numbers)))
+
+    def labels(self, module: Module) -> dict[Op, dict[str, Any]]:
+        """What is decided so far, as it is printed beside each op of the module."""
+        from aneforge.compiler.labels import printed_labels
+
+        return printed_labels(module, self)
 
     def is_complete(self, module: Module) -> bool:
         """Whether every part is decided, and for exactly the ops that the module has now."""

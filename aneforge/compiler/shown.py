@@ -6,7 +6,7 @@ from its layers can be worked out once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import isinf
@@ -27,7 +27,7 @@ class Slot:
 
     name: str
     op: str
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
     sources: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class ProgramLayer:
         return self._layer.primary.full_kind
 
     @property
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> Mapping[str, Any]:
         return self._layer.primary.attrs
 
     @property
@@ -76,8 +76,8 @@ class ProgramLayer:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """Everything that phases 2 to 4 wrote beside it."""
-        return self._layer.primary.labels
+        """Everything that phases 2 to 4 decided about its first op, as the text shows it."""
+        return self._schedule.labels[self._layer.primary]
 
     @property
     def segment(self) -> int:
@@ -85,27 +85,29 @@ class ProgramLayer:
 
     @property
     def task_group(self) -> int:
-        return self.labels["task_group"]
+        assert self._layer.task_group is not None
+        return self._layer.task_group
 
     @property
     def allocation(self) -> Allocation:
         """The state of its result (table 22.2)."""
-        return Allocation(self.labels["allocation"])
+        assert self._layer.allocation is not None
+        return Allocation(self._layer.allocation)
 
     @property
     def chained(self) -> bool:
         """Whether its result feeds the next layer inside L2."""
-        return "chained" in self.labels
+        return self._layer.chained
 
     @property
     def passes(self) -> int:
         """How often its input passes the engine, since kernel memory holds a part of its outputs at a time."""
-        return self.labels.get("passes", 1)
+        return self._layer.primary.labels.get("passes", 1)
 
     @property
     def co_issue(self) -> int | None:
         """The layer of the other engine that runs beside it."""
-        partner = self.labels.get("co_issue")
+        partner = self._layer.co_issue
         return None if partner is None else self._schedule.places[partner]
 
     @property
@@ -155,8 +157,11 @@ class ProgramLayer:
             record["slots"] = [{"slot": slot.name, "op": slot.op, "attrs": _plain(slot.attrs)} for slot in self.slots]
         if self.weights:
             record["weights"] = list(self.weights)
-        extra = ("data_path", "storage", "large_kernel", "piece", "passes", "chained", "buffer_offset")
-        record |= {name: self.labels[name] for name in extra if name in self.labels}
+        extra = ("data_path", "storage", "large_kernel", "piece", "passes")
+        labels = self._layer.primary.labels
+        record |= {name: labels[name] for name in extra if name in labels}
+        record |= {"chained": True} if self.chained else {}
+        record |= {} if self._layer.buffer_offset is None else {"buffer_offset": self._layer.buffer_offset}
         if self.co_issue is not None:
             record["co_issue"] = self.co_issue
         return record
@@ -196,6 +201,12 @@ class Schedule:
     def layers(self) -> tuple[ProgramLayer, ...]:
         return tuple(ProgramLayer(self, place, layer) for place, layer in enumerate(self.graph.layers))
 
+    @cached_property
+    def labels(self) -> dict[Op, dict[str, Any]]:
+        """What the text shows beside each op, apart from its attributes."""
+        decided = self._plan.labels(self.graph.module)
+        return {op: {**op.labels, **decided.get(op, {})} for op in self.graph.module.ops}
+
     def name_of(self, value: Op) -> Name:
         """A value as listings name it: the layer that makes it, or the port."""
         layer = self.graph.of.get(value)
@@ -223,6 +234,6 @@ class Schedule:
         return {name: buffer for buffer in self.buffers for name in buffer.values}
 
 
-def _plain(attrs: dict[str, Any]) -> dict[str, Any]:
+def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as JSON has them: JSON has no infinite number, so an open bound is written as text."""
     return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in attrs.items()}

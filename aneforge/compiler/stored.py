@@ -10,9 +10,7 @@ from aneforge.compiler.plan import StoredWeight
 __all__ = ["stored_weight"]
 
 
-def stored_weight(
-    module: Module, op: Op, reader: Op | None, address: int, flow: str | None, path: str | None
-) -> StoredWeight:
+def stored_weight(module: Module, op: Op, reader: Op | None, address: int, path: str | None) -> StoredWeight:
     """One stored constant with what its labels and the op that reads it as a kernel say."""
     assert op.type is not None
     encoding = op.labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype)
@@ -30,7 +28,7 @@ def stored_weight(
         size,
         size + beside,
         address,
-        flow,
+        op.labels.get("weight_flow"),
         path,
         op.labels.get("folded"),
         numbers,

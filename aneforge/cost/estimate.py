@@ -16,8 +16,8 @@ from aneforge.compiler.shown import Schedule
 from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Ports, call_us, check_scope
 from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.layers import Surroundings, times_of
-from aneforge.cost.program import is_resident, work_of_program
+from aneforge.cost.layers import Surroundings, Times, times_of
+from aneforge.cost.program import residents_of, work_of_program
 from aneforge.cost.rates import Roof
 from aneforge.cost.work import Work
 from aneforge.targets.chip import Target
@@ -219,12 +219,17 @@ def ports_of(program: Program) -> Ports:
     return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
 
 
-def _alone(program: Program, basis: Basis, converted: bool) -> list[LayerEstimate]:
-    """Every layer by itself. Layers that do the same take the same time, which is worked out once."""
-    kinds, kind_of = demands_of(program)
+def _times(program: Program, basis: Basis, converted: bool) -> Times:
+    """The time of each different demand. Layers that do the same take the same time, which is worked out once."""
+    kinds, _ = demands_of(program)
     resident = np.array([stays for _, stays in kinds], bool)
     around = Surroundings(resident, converted=converted)
-    times = times_of(columns_of([work for work, _ in kinds]), basis.constants, around)
+    return times_of(columns_of([work for work, _ in kinds]), basis.constants, around)
+
+
+def _alone(program: Program, basis: Basis, converted: bool) -> list[LayerEstimate]:
+    """Every layer by itself."""
+    (kinds, kind_of), times = demands_of(program), _times(program, basis, converted)
     facts = [
         (us, bound, work.flops, work.traffic)
         for us, bound, (work, _) in zip(times.us.tolist(), times.bounds(), kinds, strict=True)
@@ -246,10 +251,15 @@ def demands_of(program: Program) -> tuple[list[Demand], list[int]]:
     so programs that share a schedule share them; they go with the schedule."""
     known = _known_demands.get(program.schedule)
     if known is None:
-        works = work_of_program(program)
-        resident = [is_resident(layer, program) for layer in program.layers]
+        works, resident = work_of_program(program), residents_of(program)
         places: dict[Demand, int] = {}
-        kind_of = [places.setdefault(demand, len(places)) for demand in zip(works, resident, strict=True)]
+        numbers: dict[tuple[int, bool], int] = {}  # layers that look alike share one work, which is looked up once
+        kind_of = []
+        for work, stays in zip(works, resident, strict=True):
+            number = numbers.get((id(work), stays))
+            if number is None:
+                number = numbers[id(work), stays] = places.setdefault((work, stays), len(places))
+            kind_of.append(number)
         known = _known_demands[program.schedule] = list(places), kind_of
     return known
 
@@ -273,8 +283,12 @@ class DispatchFloorWarning(UserWarning):
 
 def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     """A warning where nearly all of a call would be the starting of it; whether there was one."""
-    whole = estimate_program(program)
-    return warn_if_at_floor(program, whole.engine_us, whole.us, stacklevel + 1)
+    basis = basis_of(program.target)
+    us_of, (_, kind_of) = _times(program, basis, DEFAULT_SCOPE in CONVERTED).us.tolist(), demands_of(program)
+    engine_us = sum([max([us_of[kind_of[place]] for place in step]) for step in program.steps])
+    calls = max(1, len(program.segments))
+    us = float(call_us(DEFAULT_SCOPE, engine_us, ports_of(program), basis.constants, calls))
+    return warn_if_at_floor(program, engine_us, us, stacklevel + 1)
 
 
 def warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: int) -> bool:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from math import prod
 
 from aneforge.anec.interpret_units import AXES
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
-from aneforge.compiler.legalise.kernel_memory import reads_codes
-from aneforge.compiler.program import Program, ProgramLayer, ProgramWeight
+from aneforge.compiler.legalise.kernel_memory import CONTRACTIONS, reads_codes
+from aneforge.compiler.program import Program, ProgramWeight
+from aneforge.compiler.schedule.layers import Layer
 from aneforge.cost.work import Work, in_lines
 
-__all__ = ["is_resident", "work_of_layer", "work_of_program"]
+__all__ = ["residents_of", "work_of_program"]
 
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "group_norm", "l2norm_pool": "l2_norm"}
 _WIDTH = 4
@@ -30,25 +31,49 @@ _CODES = ("si8", "ui8")
 
 
 def work_of_program(program: Program) -> list[Work]:
-    """One record for each layer, in the order they run."""
+    """One record for each layer, in the order they run. Layers that look alike share one."""
     stored = {weight.key: weight for weight in program.weights}
-    return [work_of_layer(layer, stored) for layer in program.layers]
+    known: dict[Hashable, Work] = {}
+    works = []
+    for layer in program.schedule.graph.layers:
+        form = _form(layer, stored)
+        work = known.get(form)
+        if work is None:
+            work = known[form] = _work(layer, stored)
+        works.append(work)
+    return works
 
 
-def is_resident(layer: ProgramLayer, program: Program) -> bool:
-    """Whether the schedule keeps all that a layer reads and makes on the chip, or the call brings it."""
-    read = (program.layers[source].buffer.space if isinstance(source, int) else "port" for source in layer.inputs)
-    return all(space != "dram" for space in (layer.buffer.space, *read))
+def _form(layer: Layer, stored: Mapping[str, ProgramWeight]) -> Hashable:
+    """All that decides what a layer has to do."""
+    if layer.is_view:
+        return None
+    op = layer.primary
+    beside = _ends_rms_norm(op) if op.kind == "mult" else op.kind in CONTRACTIONS and reads_codes(op)
+    kernel = _weight(op, stored) if op.kind in CONTRACTIONS else None
+    operands = [(operand.type, operand.kind == "const_in") for operand in op.operands]
+    return op.kind, op.type, len(layer.ops) == 1, beside, kernel, *operands, *op.attrs.items()
 
 
-def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> Work:
+def residents_of(program: Program) -> list[bool]:
+    """For each layer, whether the schedule keeps all that it reads and makes on the chip, or the call brings it."""
+    spilled = {name for buffer in program.plan.buffers or () if buffer.space == "dram" for name in buffer.values}
+    if not spilled:
+        return [True] * len(program.layers)
+    return [
+        layer.number not in spilled and not any(producer.number in spilled for producer in layer.producers)
+        for layer in program.schedule.graph.layers
+    ]
+
+
+def _work(layer: Layer, stored: Mapping[str, ProgramWeight]) -> Work:
     """An op in a layer's slots costs nothing: the engine applies it on the way out.
 
     The compiler's ``passes`` are not counted here: the fitted constants already hold how often an input is read again
     (:func:`aneforge.cost.contraction.passes`), and a layer in passes is still one layer to issue.
     """
-    op = layer.ops[0]
-    if layer.engine == "view":
+    op = layer.primary
+    if layer.is_view:
         return Work("view")
     if _decodes(op) and len(layer.ops) == 1:
         return Work("absorbed")  # what reads codes decodes them on the way in (fusion.json atom_order, InputDeQuant)
@@ -69,7 +94,7 @@ def _decodes(op: Op) -> bool:
 
 def _weight(op: Op, stored: Mapping[str, ProgramWeight]) -> tuple[float, str]:
     """Bytes and form of a kernel as the program packs it."""
-    kernel = op.operands[1]
+    kernel = op.operands[1]  # the second of two computed operands has none
     weight = stored.get(kernel.attrs.get("weight", "")) if kernel.kind == "const_in" else None
     if weight is None:
         return 0.0, "fp16"

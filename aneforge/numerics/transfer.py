@@ -61,7 +61,7 @@ def walk(
     unknown. ``common`` are ops that another program computes to the bit: errors are counted from their results on.
     Without ``errors`` only the intervals count: those of repeated blocks are equal where errors pile up.
     """
-    steps, values = _Steps(engine, module), _Values(module)
+    steps, values = _Steps(engine, module, errors), _Values(module)
     risks: list[Risk] = []
     measured = _measured(module, known)
     for op in module.ops:
@@ -165,8 +165,8 @@ class _Values(dict[Op, Value]):
 class _Steps:
     """The ops of one program on one chip, each form worked out once."""
 
-    def __init__(self, engine: Engine, module: Module) -> None:
-        self._engine, self._module = engine, module
+    def __init__(self, engine: Engine, module: Module, errors: bool = True) -> None:
+        self._engine, self._module, self._errors = engine, module, errors
         self._known: dict[Hashable, tuple[Value, tuple[Risk, ...]]] = {}
 
     def outcome(self, op: Op, read: list[Value], freedom: int) -> tuple[Value, tuple[Risk, ...]]:
@@ -175,7 +175,8 @@ class _Steps:
         known = self._known.get(key)
         if known is None:
             value = value_of(self._engine, self._module, op, read)
-            value = self._standing(op, read, value)._replace(attained=_attained(op, read, freedom))
+            error = value.error if self._errors else math.inf
+            value = self._standing(op, read, value)._replace(attained=_attained(op, read, freedom), error=error)
             known = self._known[key] = value, self.losses(op, read, value)
         return known
 

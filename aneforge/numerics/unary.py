@@ -10,6 +10,7 @@ import numpy as np
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
+from aneforge.graph.cache import SharedCache
 from aneforge.numerics.values import ANYTHING, Value, rounding
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import widened
@@ -29,32 +30,67 @@ def _halves() -> Array:
     return numbers[order]
 
 
+@cache
+def _wide() -> Array:
+    return _halves().astype(np.float64)
+
+
 def through(engine: Engine, op: Op, value: Value) -> Value:
     """What an op without other operands makes of a value.
 
     The chip's own results for every number in the interval give the new interval and the local error. What an error of
     the input does is the variation of the exact function around each of those numbers.
     """
-    every = _halves()
-    wide = every.astype(np.float64)
+    wide, table = _wide(), _table(engine, op)
     low, high = (-math.inf, math.inf) if value.special else (value.low, value.high)
-    first, last = np.searchsorted(wide, low, "left"), np.searchsorted(wide, high, "right")
-    inside = every[first:last]
-    if not inside.size:
+    part = int(wide.searchsorted(low, "left")), int(wide.searchsorted(high, "right"))
+    ends = table.ends(*part)
+    if ends is None:
         return ANYTHING
-    simulated = prepared(engine, op, None, {}).call(inside.reshape(1, 1, 1, 1, -1)).reshape(-1)
-    results = simulated.astype(np.float64)
-    finite = np.isfinite(results)
-    if not finite.any():
-        return ANYTHING
-    special = not finite.all()
-    result = Value(float(results[finite].min()), float(results[finite].max()), special, math.inf)
+    special = not table.is_finite(*part)
+    result = Value(*ends, special, math.inf)
     if special or value.special or not math.isfinite(value.error):
         return result if special else Value(result.low, result.high, False, _spread(op, result))
     if op.is_a(Trait.EXACT):  # it picks or clamps: never steeper than one
         return Value(result.low, result.high, False, value.error)
-    error = _error(op, wide, results, (int(first), int(last)), value.error)
+    error = _error(op, wide, table.results[slice(*part)].astype(np.float64), part, value.error)
     return Value(result.low, result.high, False, min(error, _spread(op, result)))
+
+
+class _Table:
+    """The chip's results of a function for every fp16 number, in the order of the numbers."""
+
+    def __init__(self, results: Array) -> None:
+        self.results = results
+        finite = np.isfinite(results)
+        self._lost = np.concatenate(([0], np.cumsum(~finite))).astype(np.int32)  # how many results before a place are not finite
+        self._rises = bool(finite.all() and (np.diff(results) >= 0).all())
+
+    def is_finite(self, first: int, last: int) -> bool:
+        return bool(self._lost[first] == self._lost[last])
+
+    def ends(self, first: int, last: int) -> tuple[float, float] | None:
+        """The least and the largest finite result between two places; None where there is none."""
+        if last - first <= self._lost[last] - self._lost[first]:
+            return None
+        if self._rises:
+            return float(self.results[first]), float(self.results[last - 1])
+        inside = self.results[first:last]
+        finite = inside if self.is_finite(first, last) else inside[np.isfinite(inside)]
+        return float(finite.min()), float(finite.max())
+
+
+_known: SharedCache[_Table] = SharedCache(16)
+
+
+def _table(engine: Engine, op: Op) -> _Table:
+    """Worked out once for all ops of one kind and attributes: networks repeat them, with other numbers."""
+    key = engine, op.kind, op.type and op.type.dtype, *op.attrs.items()
+    table = _known.get(key)
+    if table is None:
+        simulated = prepared(engine, op, None, {}).call(_halves().reshape(1, 1, 1, 1, -1)).reshape(-1)
+        table = _known.keep(key, _Table(simulated.astype(np.float32)))
+    return table
 
 
 def _exact(op: Op, numbers: Array) -> Array:

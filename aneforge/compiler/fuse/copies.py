@@ -56,7 +56,7 @@ def share_moves(module: Module, chip: Facts) -> int:
     first_of: dict[tuple[Any, ...], Op] = {}
 
     def pattern(walk: Rewriter, op: Op) -> Op | None:
-        first = first_of.setdefault((op.kind, op.operands[0].uid, op.type, tuple(sorted(op.attrs.items()))), op)
+        first = first_of.setdefault((op.kind, op.operands[0].uid, op.type, *op.attrs.values()), op)  # one each
         return None if first is op else first
 
     return rewrite_by_kind(module, {"transpose": pattern, "reshape": pattern})

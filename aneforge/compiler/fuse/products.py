@@ -10,7 +10,7 @@ from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.passes import Rewriter, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight, moved_weight
 
-_EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
+_TURN = {"transpose_list": pairs_of((0, 1, 4, 3, 2))}  # C and W
 _STORED_AS = {"kernel_lut": "kernel_palettized_LUT"}  # the product's name for a table, and the convolution's
 
 
@@ -28,24 +28,29 @@ def products_to_convolutions(module: Module, chip: Facts) -> int:
     rows then lie on the width, so a product with more of them than the width holds (0x138) stays as well.
     """
     limit, widest = chip["max_operand_bytes"], chip["max_tensor_width"]
+    kernels: dict[tuple[str, Op, bool], Weight | None] = {}  # products with one weight have one kernel
 
     def pattern(walk: Rewriter, op: Op) -> Op | None:
-        kernel = _kernel(module, op)
-        layout = None if kernel is None else op.operands[1].type
-        if kernel is None or layout is None or layout.bytes >= limit or op.operands[0].shape[2] > widest:
+        source, stored = op.operands[:2]
+        layout = stored.type
+        if stored.kind != "const_in" or layout is None or layout.bytes >= limit or source.shape[2] > widest:
             return None
-        return _convolution(walk, op, kernel)
+        if (op.kind == "matmul" and op["transpose_lhs"]) or not all(_per_output(op, bias) for bias in op.operands[2:]):
+            return None
+        key = op.kind, stored, "transpose_rhs" in op.attrs
+        if key not in kernels:
+            kernels[key] = _kernel(module, op)
+        kernel = kernels[key]
+        return None if kernel is None else _convolution(walk, op, kernel)
 
     return rewrite_by_kind(module, {"linear": pattern, "matmul": pattern})
 
 
 def _kernel(module: Module, op: Op) -> Weight | None:
     """The stored weight of a product as a kernel [outputs, contracted, 1, 1]."""
-    if op.kind == "matmul" and op["transpose_lhs"]:
-        return None
     weight = stored_weight(module, op.operands[1])
     layout = op.operands[1].type
-    if weight is None or layout is None or not all(_per_output(op, bias) for bias in op.operands[2:]):
+    if weight is None or layout is None:
         return None
     n, d, rows, h, columns = layout.shape
     if op.kind == "matmul" and (n, d, h) != (1, 1, 1):
@@ -73,9 +78,7 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
     n, d, c, h, w = source.shape
     assert w == contracted
     assert op.type is not None
-    turned = walk.emit(
-        "anec.transpose", [source], TensorType((n, d, w, h, c)), {"transpose_list": _EXCHANGE}, op.sources
-    )
+    turned = walk.emit("anec.transpose", [source], TensorType((n, d, w, h, c)), _TURN, op.sources)
     layout = op.operands[1].type
     assert layout is not None
     weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1), layout.dtype), op.sources)
@@ -84,9 +87,7 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
         bias_key = op.operands[2].attrs["weight"]
         layout = TensorType((1, 1, outputs, 1, 1))
         operands.append(walk.emit("anec.const_in", (), layout, {"weight": bias_key}, op.sources))
-    attrs = {
-        **POINT_CONVOLUTION,
-        **{_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs},
-    }
+    stored = {_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs}
+    attrs = {**POINT_CONVOLUTION, **stored} if stored else POINT_CONVOLUTION
     product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)
-    return walk.emit("anec.transpose", [product], op.type, {"transpose_list": _EXCHANGE}, op.sources)
+    return walk.emit("anec.transpose", [product], op.type, _TURN, op.sources)

@@ -101,10 +101,9 @@ def dequant_into_weights(module: Module, chip: Facts) -> int:
         op.sources = merged_sources(op.operands[1], op)
         op.set_operand(1, packed.kernel)
         parts = {"kernel_scale": packed.scale, "kernel_zero_point": packed.zero_point, table_name: packed.table}
-        for name, weight in parts.items():
-            if weight is not None:
-                module.weights[weight.key] = weight
-                op.attrs[name] = weight.key
+        stored = {name: weight for name, weight in parts.items() if weight is not None}
+        module.weights |= {weight.key: weight for weight in stored.values()}
+        op.attrs = {**op.attrs, **{name: weight.key for name, weight in stored.items()}}
         changes += 1
     module.sweep()
     return changes

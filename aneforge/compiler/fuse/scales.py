@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ def _keeps_rows(peaks: np.ndarray, factors: np.ndarray) -> bool:
 
 def _gained_kernel(
     walk: Rewriter, conv: Op, kernel: Weight, gain: Weight, factors: np.ndarray, sources: tuple[str, ...]
-) -> tuple[Op, dict[str, Any]] | None:
+) -> tuple[Op, Mapping[str, Any]] | None:
     """The kernel times a gain for each output channel, and the attributes of the convolution that reads it."""
     layout = conv.operands[1].type
     assert layout is not None

@@ -84,8 +84,8 @@ def transposes_into_matmul(module: Module, chip: Facts) -> int:
                 continue
             op.set_operand(index, operand.operands[0])
             op.sources = merged_sources(operand, op)
-            if op.attrs.pop(flag, None) is None:
-                op.attrs[flag] = True
+            others = {name: value for name, value in op.attrs.items() if name != flag}
+            op.attrs = others if flag in op.attrs else {**others, flag: True}
             changes += 1
     module.sweep()
     return changes

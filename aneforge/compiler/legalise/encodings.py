@@ -90,10 +90,9 @@ def _expand(module: Module, op: Op) -> Op:
     kernel, weight = op.operands[1], decoded_kernel(module, op)
     module.weights[weight.key] = weight
     expanded = Op("anec.const_in", (), TensorType(kernel.shape), {"weight": weight.key}, kernel.sources)
-    expanded.labels["folded"] = kernel_encoding(module, op)
+    expanded.mark(folded=kernel_encoding(module, op))
     op.set_operand(1, expanded)
-    for name in stored_names(op):
-        del op.attrs[name]
+    op.attrs = {name: value for name, value in op.attrs.items() if name not in stored_names(op)}
     return expanded
 
 

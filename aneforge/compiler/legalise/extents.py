@@ -32,6 +32,8 @@ def check_extents(module: Module, chip: Facts) -> int:
     narrow = tuple(chip[name] for name in _CAPS)
     wide = (chip[_WIDE],) * len(AXES)
     most = chip[_CONTRACTED]
+    if _all_fit(module, [min(caps) for caps in zip(narrow, wide, [most] * len(AXES), strict=True)]):
+        return 0
     sound: set[tuple[tuple[int, ...], bool]] = set()  # few shapes, seen again and again
     refused: list[Refused] = []
     for op in module.ops:
@@ -53,6 +55,12 @@ def check_extents(module: Module, chip: Facts) -> int:
     if refused:
         raise RefusedOps(refused)
     return 0
+
+
+def _all_fit(module: Module, caps: list[int]) -> bool:
+    """Whether every tensor is within every cap. A program has few types, so this is soon known, and mostly so."""
+    types = {op.type for op in module.ops if op.kind != "const_in"}
+    return all(extent <= cap for type_ in types if type_ for extent, cap in zip(type_.shape, caps, strict=True))
 
 
 def _turns(op: Op) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 
 from aneforge.anec.ir import Module, Op
@@ -33,9 +34,19 @@ def check_floors(module: Module, chip: Facts) -> int:
     family = chip.get("family8")
     index = None if family is None else Family8[family]
     route = program_route(chip, module.route)
-    routes = (_route_of(op, module, route) for op in module.ops)
-    problems = (_problem(op, index, chip, taken) for op, taken in zip(module.ops, routes, strict=True))
-    refused = [problem for problem in problems if problem is not None]
+    sound: set[Hashable] = set()
+    refused: list[Refused] = []
+    for op in module.ops:
+        if op.kind == "const_in":
+            continue
+        taken = "conversion" if route == "conversion" and not op.labels else _route_of(op, module, route)
+        form = (taken, op.kind, *[operand.type for operand in op.operands], *op.attrs.items(), *op.labels.items())
+        if form not in sound:
+            problem = _problem(op, index, chip, taken)
+            if problem is None:
+                sound.add(form)
+            else:
+                refused.append(problem)
     if refused:
         raise RefusedOps(refused)
     return 0

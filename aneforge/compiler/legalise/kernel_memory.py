@@ -41,12 +41,13 @@ TABLES = ("kernel_palettized_LUT", "kernel_lut")
 
 _CODES = ("si8", "ui8")
 _READABLE = WeightForm("fp16")
+_MOVES = kinds_with(Trait.MOVEMENT)
 
 
 def reads_codes(op: Op) -> bool:
     """Whether a product reads decoded 8-bit codes, as they are or in another order."""
     x = op.operands[0]
-    while x.is_a(Trait.MOVEMENT) and len(x.operands) == 1:
+    while x.kind in _MOVES and len(x.operands) == 1:
         x = x.operands[0]
     read = x.operands[0].type if x.kind == "dequant" else None
     return read is not None and read.dtype in _CODES
@@ -57,11 +58,11 @@ def layer_conditions(op: Op, working_set: int) -> LayerConditions:
     steps, dilations = op.attrs.get("strides", ()), op.attrs.get("dilation_rates", ())
     overlap = False
     if "kernel_sizes" in op.attrs:
-        larger = max(side.type.bytes for side in (op.operands[0], op) if side.type is not None)
+        larger = max([side.type.bytes for side in (op.operands[0], op) if side.type is not None])
         overlap = tiles_overlap(op.attrs["kernel_sizes"][1], op.attrs["strides"][1], larger, working_set)
     return LayerConditions(
-        unit_stride=all(step == 1 for step in steps),
-        no_dilation=all(rate == 1 for rate in dilations),
+        unit_stride=steps.count(1) == len(steps),
+        no_dilation=dilations.count(1) == len(dilations),
         tiles_overlap=overlap,
         immutable=len(op.operands) > 1 and op.operands[1].kind == "const_in",
         meets_codes=reads_codes(op),
@@ -129,7 +130,7 @@ def kernel_passes(module: Module, op: Op, chip: Facts) -> int:
     is compared with (chapter 35, U28): 64 KB a lane, not 64 KB a layer.
     """
     demand = kernel_demand(module, op)
-    if demand == 0 or layer_flow(op, chip).cap != chip["kmem_cap_dense"]:
+    if demand <= chip["kmem_cap_dense"] or layer_flow(op, chip).cap != chip["kmem_cap_dense"]:
         return 1
     outputs = op.shape[output_axis(op)]
     share = -(-outputs // chip["kernel_lanes"])

@@ -35,7 +35,7 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
     """
 
     def too_large(op: Op) -> bool:
-        return exceeds_kernel_memory(module, op, chip) and _has_weight(module, op)
+        return op.kind in KERNELS and exceeds_kernel_memory(module, op, chip) and _has_weight(module, op)
 
     def cut(walk: Relayer, op: Op) -> None:
         split(walk, op, _pieces(module, op, chip), numbered=True)
@@ -47,13 +47,15 @@ def _count_passes(module: Module, chip: Facts) -> int:
     """Say how often the input of each layer passes; returns how many pass more than once."""
     changes, refused = 0, []
     for op in module.ops:
+        if op.kind not in KERNELS:
+            continue
         try:
             passes = kernel_passes(module, op, chip)
         except Refused as refusal:
             refused.append(refusal)
             continue
         if passes > 1:
-            op.labels["passes"] = passes
+            op.mark(passes=passes)
             changes += 1
     if refused:
         raise RefusedOps(refused)

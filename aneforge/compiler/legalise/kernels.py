@@ -50,7 +50,7 @@ def large_kernels(module: Module, chip: Facts) -> int:
             walk.keep(op)
             walk.changes += 1
         if tall or convolution is op:
-            convolution.labels["large_kernel"] = True
+            convolution.mark(large_kernel=True)
 
     return rewritten(module, large, rewrite)
 
@@ -84,7 +84,7 @@ def _to_stride_two(walk: Relayer, op: Op) -> Op:
     kept = walk.recut(op)
     type_ = TensorType((n, d, 2 * c, h, half), typed(op).dtype)
     wider = walk.layer(op.kind, operands, type_, attrs, op.sources)
-    wider.labels = dict(op.labels)
+    wider.labels = op.labels
     last = walk.again(kept, wider, lambda constant: _twice(walk, constant, together))
     rearrange = "pixel_shuffle" if together else "channel_to_space"
     factors = {"factors": (1, 1, 2)}

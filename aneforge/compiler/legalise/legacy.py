@@ -180,9 +180,7 @@ def _multiply(walk: Relayer, op: Op) -> None:
         raise Refused(op, "legacy-divide", reason)
     floor = op.only_user
     if floor is not None and floor.kind == "floor":
-        floor.labels["data_path"] = (
-            FLOOR_DIVIDE  # floor(a * fp16(1/b)) is one form there, below the floor of other floors
-        )
+        floor.mark(data_path=FLOOR_DIVIDE)  # floor(a * fp16(1/b)) is one form there, below the floor of other floors
     inverse = derived_weight("reciprocal", (weight,), weight.shape, _reciprocal)
     constant = walk.stored(inverse, typed(divisor), divisor.sources)
     walk.take_over(op, walk.layer("mult", [x, constant], typed(op), None, op.sources))

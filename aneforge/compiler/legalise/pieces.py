@@ -59,7 +59,7 @@ def split(walk: Relayer, op: Op, pieces: Sequence[Piece], numbered: bool = False
     views: dict[Span, Op] = {}
     for number, piece in enumerate(pieces):
         part = _piece(walk, op, piece, views)
-        part.labels = {**op.labels, "piece": (number, len(pieces))} if numbered else dict(op.labels)
+        part.labels = {**op.labels, "piece": (number, len(pieces))} if numbered else op.labels
         cut = {axis: (piece.start, piece.size)}
         results.append(walk.again(kept, part, lambda constant, cut=cut: walk.part(constant, cut)))
     joined = walk.joined(results, axis, op.sources)

@@ -50,5 +50,5 @@ def _slice(walk: Relayer, op: Op, kept: list[Op], rows: Span) -> Op:
     cut = {_HEIGHT: rows}
     operands = [walk.part(operand, cut, op.sources) for operand in op.operands]
     part = walk.layer("matmul", operands, with_extents(typed(op), {_HEIGHT: rows[1]}), op.attrs, op.sources)
-    part.labels = dict(op.labels)
+    part.labels = op.labels
     return walk.again(kept, part, lambda constant: walk.part(constant, cut))

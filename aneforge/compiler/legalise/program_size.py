@@ -7,6 +7,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.legalise.kernel_memory import constant_size
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused, RefusedOps
+from aneforge.compiler.schedule.layers import LayerGraph
 from aneforge.targets.assumed import constant
 
 _GB = 1e9
@@ -19,11 +20,14 @@ def check_program_size(module: Module, chip: Facts) -> int:
     Each segment is a program of its own, and a weight that several ops read is stored once.
     """
     most = constant("program_bytes")
+    if _all_bytes(module) <= most:
+        return 0
+    graph = LayerGraph.of_module(module)
     stored_bytes: dict[int, int] = {}
     counted: set[tuple[int, str]] = set()
     refused = []
     for op in module.ops:
-        segment = op.labels.get("segment", 0)
+        segment = graph.of[op].segment if op in graph.of else 0
         for kernel in op.operands:
             if kernel.kind != "const_in" or kernel.type is None or (segment, kernel.attrs["weight"]) in counted:
                 continue
@@ -39,3 +43,9 @@ def check_program_size(module: Module, chip: Facts) -> int:
     if refused:
         raise RefusedOps(refused)
     return 0
+
+
+def _all_bytes(module: Module) -> int:
+    """The bytes of all constants, each once: no segment has more."""
+    constants = {op.attrs["weight"]: op for op in module.ops if op.kind == "const_in"}
+    return sum(constant_size(module, op) for op in constants.values())

@@ -146,7 +146,7 @@ class Relayer(Rewriter):
     def take_over(self, op: Op, new_op: Op) -> None:
         """Replace an op by a new one that takes its layer, slot and labels, with all that is in the slots behind
         it."""
-        new_op.layer, new_op.slot, new_op.labels = op.layer, op.slot, dict(op.labels)
+        new_op.layer, new_op.slot, new_op.labels = op.layer, op.slot, op.labels
         self.replace(op, new_op)
 
     def settle(
@@ -181,7 +181,7 @@ class Relayer(Rewriter):
             copied = self.emit(
                 op.name, [value, *constants], TensorType(host.shape, typed(op).dtype), op.attrs, op.sources
             )
-            copied.layer, copied.slot, copied.labels = host.layer, op.slot, dict(op.labels)
+            copied.layer, copied.slot, copied.labels = host.layer, op.slot, op.labels
             value = copied
         return value
 
@@ -238,7 +238,7 @@ class Relayer(Rewriter):
         type_ = with_extents(typed(operand), {axis: size for axis, (_, size) in cuts.items()})
         share = self.stored(_share(weight, operand.shape, type_.shape, cuts), type_, operand.sources)
         if "folded" in operand.labels:
-            share.labels["folded"] = operand.labels["folded"]
+            share.mark(folded=operand.labels["folded"])
         return share
 
 

@@ -42,7 +42,7 @@ def resize_strategies(module: Module, chip: Facts) -> int:
 
     def rewrite(walk: Relayer, op: Op) -> None:
         if chip["texture_engine"]:
-            op.labels["data_path"] = "texture"
+            op.mark(data_path="texture")
             walk.changes += 1
             walk.keep(op)
         else:

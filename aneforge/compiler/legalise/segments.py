@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import Segment, plan_of
 
 __all__ = ["is_bridge"]
+
+_NATIVE = kinds_with(Trait.NATIVE)
 
 
 def is_bridge(op: Op) -> bool:
@@ -29,6 +32,9 @@ def cut_segments(module: Module, chip: Facts) -> int:
     An op's depth is the number of cuts on the longest way to it, counted twice: even depths are compute, odd depths
     bridges. Depth never falls along a path, so segments in the order of their depth never wait for a later one.
     """
+    if not any((op.labels or op.kind in _NATIVE) and is_bridge(op) for op in module.ops):
+        layers = dict.fromkeys(op.layer for op in module.ops if op.layer is not None)
+        return _decide(module, [Segment(0, "compute", tuple(layers))] if layers else [])
     depths: dict[Op, int] = {}
     bridges: dict[Op, int] = {}
     members: dict[int, list[Op]] = {}
@@ -52,14 +58,15 @@ def cut_segments(module: Module, chip: Facts) -> int:
     groups += [(depth, 1 + place, [op]) for place, (op, depth) in enumerate(bridges.items())]
     segments: list[Segment] = []
     for number, (depth, _, ops) in enumerate(sorted(groups, key=lambda group: group[:2])):
-        layers: list[int] = []
-        for op in ops:
-            op.labels["segment"] = number
-            if op.layer is not None and opens[op.layer] is op:
-                layers.append(op.layer)
+        layers = [op.layer for op in ops if op.layer is not None and opens[op.layer] is op]
         if layers:  # ops in the slots of a native layer run with it, not as a segment of their own
             segments.append(Segment(number, "native" if depth % 2 else "compute", tuple(layers)))
+    _decide(module, segments)
+    return max(0, len(groups) - 1)
+
+
+def _decide(module: Module, segments: list[Segment]) -> int:
     plan = plan_of(module)
     plan.forget_order()
-    plan.segments = tuple(segments)
-    return max(0, len(groups) - 1)
+    plan.graph, plan.segments = None, tuple(segments)
+    return 0

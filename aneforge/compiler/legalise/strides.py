@@ -141,7 +141,7 @@ def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
         walk.take_over(op, convolution)
         return
     kept = walk.recut(op)
-    convolution.labels = dict(op.labels)
+    convolution.labels = op.labels
     last = walk.again(kept, convolution)
     result = last
     for place, axis in ((3, rows), (4, columns)):

@@ -66,5 +66,5 @@ def _exchange(walk: Relayer, op: Op, x: Op, pair: tuple[int, int]) -> Op:
     shape[first], shape[second] = shape[second], shape[first]
     attrs = {"transpose_list": ((first, second), (second, first))}
     exchange = walk.layer("transpose", [x], TensorType(tuple(shape), typed(op).dtype), attrs, op.sources)
-    exchange.labels["data_path"] = "dma"
+    exchange.mark(data_path="dma")
     return exchange

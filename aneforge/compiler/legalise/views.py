@@ -44,7 +44,7 @@ def gather_gate(module: Module, chip: Facts) -> int:
 
     def rewrite(walk: Relayer, op: Op) -> None:
         if texture:
-            op.labels["data_path"] = "texture"
+            op.mark(data_path="texture")
             walk.changes += 1
             walk.keep(op)
         elif op.kind == "padding":
@@ -166,6 +166,6 @@ def crop_slices(module: Module, chip: Facts) -> int:
         if op.attrs["offset"] == 0 and op.attrs["step"] > 0:
             continue
         hazard = op.attrs["dimension"] == _WIDTH and op.attrs["offset"] != 0 and chip["slice_saturates"]
-        op.labels |= {"data_path": "crop", "storage": "q4" if hazard else "fp16"}
+        op.mark(data_path="crop", storage="q4" if hazard else "fp16")
         changes += 1
     return changes

@@ -50,6 +50,25 @@ MOST_CHANNELS = 65536
 layout = lru_cache(maxsize=65536)(rank5)  # few shapes, asked for again and again
 
 
+typed = lru_cache(maxsize=65536)(TensorType)
+
+
+@lru_cache(maxsize=4096)
+def _reshape_to(shape: Shape) -> Mapping[str, Any]:
+    """The attributes of a reshape, one object for all that are alike."""
+    return {"shape": shape}
+
+
+@lru_cache(maxsize=4096)
+def _transpose_to(source: Shape, order: tuple[int, ...]) -> tuple[Shape, Mapping[str, Any] | None]:
+    """The shape that a transpose gives, and its attributes; None where no element changes its place."""
+    shape = tuple(source[axis] for axis in order)
+    wide = [axis for axis in order if source[axis] != 1]
+    if wide == sorted(wide):
+        return shape, None
+    return shape, {"transpose_list": tuple((result, axis) for result, axis in enumerate(order) if result != axis)}
+
+
 def has_room(shape: Shape) -> bool:
     """Whether every chip has room for a layout that we choose, apart from the batch axis."""
     _, d, c, h, w = shape
@@ -130,7 +149,7 @@ class Builder:
         dtype: str = "f16",
     ) -> Op:
         """Append one op that gives an NDCHW tensor."""
-        op = Op(f"anec.{kind}", operands, TensorType(shape, dtype), attrs, self.sources)
+        op = Op(f"anec.{kind}", operands, typed(shape, dtype), attrs, self.sources)
         self.ops.append(op)
         return op
 
@@ -236,7 +255,7 @@ class Builder:
         """The elements in their stored order under another NDCHW shape."""
         if value.shape == shape:
             return value
-        return self.emit("reshape", (value,), shape, {"shape": shape}, _dtype(value))
+        return self.emit("reshape", (value,), shape, _reshape_to(shape), _dtype(value))
 
     def reshaped(self, value: Op, before: Shape, after: Shape) -> Op:
         """The elements in the user's order under another user's shape.
@@ -254,13 +273,10 @@ class Builder:
 
     def transposed(self, value: Op, order: Sequence[int]) -> Op:
         """Result axis i is source axis ``order[i]``; a reshape where no element changes its place."""
-        source = value.shape
-        moved = [(result, axis) for result, axis in enumerate(order) if result != axis]
-        shape = tuple(source[axis] for axis in order)
-        wide = [axis for axis in order if source[axis] != 1]
-        if wide == sorted(wide):
+        shape, attrs = _transpose_to(value.shape, tuple(order))
+        if attrs is None:
             return self.stored_reshape(value, shape)
-        return self.emit("transpose", (value,), shape, {"transpose_list": tuple(moved)}, _dtype(value))
+        return self.emit("transpose", (value,), shape, attrs, _dtype(value))
 
     def channels_first(self, node: Tensor) -> tuple[Op, Shape]:
         """[N, C, ...] with its channels on C: ranks 2 and 3 are brought to rank 4."""

@@ -116,7 +116,7 @@ def _mark_bridge(ops: list[Op]) -> None:
     """Mark the layer of a native node, which cuts a segment of its own, unlike ops that only lay out its operands."""
     for op in reversed(ops):
         if op.kind not in ("reshape", "transpose", "const_in"):
-            op.labels["bridge"] = True
+            op.mark(bridge=True)
             return
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from aneforge.anec.ir import Module
+from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
@@ -56,22 +57,20 @@ def assign_allocations(module: Module, chip: Facts) -> int:
     graph = LayerGraph.of_module(module)
     live = Liveness.of_module(module, Footprint(chip), budget(chip["max_operand_bytes"]))
     resident = 0
+    pointwise = kinds_with(Trait.IN_PLACE)
     for layer in graph.layers:
         buffer = live.of[layer.result]
-        shared = _rewritten(live, layer, buffer)
+        shared = _rewritten(live, layer, buffer) if layer.primary.kind in pointwise else None
         if shared is not None:
             live.share(layer.result, shared)
             buffer = shared
         owner = graph.of.get(buffer.owner)
-        in_place = owner is not layer and "inside" not in layer.primary.labels
+        in_place = owner is not layer and layer.inside is None
         if in_place and owner is not None:
-            layer.primary.labels["inside"] = owner.number
+            layer.inside = owner.number
         on_chip = live.on_chip(buffer)
-        chained = "chained" in layer.primary.labels and on_chip
-        if not chained:
-            layer.primary.labels.pop("chained", None)
-        state = allocation_of(chained, chained_into(layer), in_place, layer.is_ring, on_chip)
-        layer.primary.labels["allocation"] = int(state)
+        layer.chained = chained = layer.chained and on_chip
+        layer.allocation = int(allocation_of(chained, chained_into(layer), in_place, layer.is_ring, on_chip))
         resident += on_chip
     return resident
 
@@ -81,19 +80,16 @@ _ELSEWHERE = ("texture", "broadcast", "transpose", "quant")  # slots that move a
 
 def _rewritten(live: Liveness, layer: Layer, buffer: LiveBuffer) -> LiveBuffer | None:
     """The buffer that a pointwise layer may overwrite: of the same type and place, read here for the last time."""
-    if not _pointwise(layer) or buffer.owner is not layer.result or buffer.port or len(buffer.values) > 1:
+    if buffer.owner is not layer.result or buffer.port or len(buffer.values) > 1:
         return None
-    step = live.step[layer]
+    if len(layer.ops) > 1 and any(op.slot in _ELSEWHERE for op in layer.ops):
+        return None
+    step = live.step[layer.place]
     for value in layer.inputs:
         other = live.of[value]
         alone = other.owner is value and not other.port and other.last == step and other.first < step
-        same = value.type == layer.result.type and live.on_chip(other) == live.on_chip(buffer)
-        if alone and same and len(value.users) == 1:
+        if not alone or len(value.users) != 1 or value.type != layer.result.type:
+            continue
+        if live.on_chip(other) == live.on_chip(buffer):
             return other
     return None
-
-
-def _pointwise(layer: Layer) -> bool:
-    if not layer.primary.is_a(Trait.IN_PLACE):
-        return False
-    return all(op.slot not in _ELSEWHERE for op in layer.ops)

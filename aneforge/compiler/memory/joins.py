@@ -53,7 +53,7 @@ def _pieces(graph: LayerGraph, layer: Layer, granule: int) -> list[Layer]:
     if len(producers) < len(pieces) or len(set(producers)) < len(producers):
         return []
     for piece in producers:
-        busy = piece.engine == "view" or piece.is_output or piece.is_ring or "inside" in piece.primary.labels
+        busy = piece.engine == "view" or piece.is_output or piece.is_ring or piece.inside is not None
         if busy or len(piece.consumers) > 1 or piece.segment != layer.segment:
             return []
     if op.attrs["axis"] == _WIDTH and any(_row_bytes(operand) % granule for operand in op.operands[:-1]):
@@ -70,7 +70,7 @@ class _Pressure:
     """Bytes on chip at every step."""
 
     def __init__(self, live: Liveness) -> None:
-        changes = np.zeros(max(live.step.values(), default=0) + 2, np.int64)
+        changes = np.zeros(max(live.step, default=0) + 2, np.int64)
         for buffer in live.buffers():
             if live.on_chip(buffer):
                 changes[buffer.first] += buffer.size
@@ -83,11 +83,10 @@ def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[
     whole = live.of[layer.result]
     if not live.on_chip(whole):
         return True
-    task_group = layer.primary.labels["task_group"]
-    if any(piece.primary.labels["task_group"] != task_group for piece in pieces):
+    if any(piece.task_group != layer.task_group for piece in pieces):
         return False
     parts = [live.of[piece.result] for piece in pieces]
-    first, last = min(part.first for part in parts), live.step[layer]
+    first, last = min(part.first for part in parts), live.step[layer.place]
     with_whole = pressure.at[first : last + 1].copy()
     with_whole[: last - first] += whole.size
     for part in parts:
@@ -99,8 +98,8 @@ def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[
 
 
 def _join(live: Liveness, layer: Layer, pieces: list[Layer]) -> None:
-    layer.primary.labels["engine"] = "view"
+    layer.engine = "view"
     whole = live.of[layer.result]
     for piece in pieces:
-        piece.primary.labels["inside"] = layer.number
+        piece.inside = layer.number
         live.share(piece.result, whole)

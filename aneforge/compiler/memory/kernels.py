@@ -5,7 +5,7 @@ from __future__ import annotations
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legalise.encodings import kernel_encoding
-from aneforge.compiler.legalise.kernel_memory import layer_flow
+from aneforge.compiler.legalise.kernel_memory import CONTRACTIONS, layer_flow
 from aneforge.compiler.legalise.pieces import kernel_of
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import StoredWeight, plan_of
@@ -38,30 +38,24 @@ def pack_kernels(module: Module, chip: Facts) -> int:
     readers: dict[Op, Op] = {}
     flows: dict[Op, str] = {}
     for op in module.ops:
-        kernel = kernel_of(op)
+        kernel = kernel_of(op) if op.kind in CONTRACTIONS else None
         if kernel is not None:
             readers[kernel] = op
             encoding = kernel_encoding(module, op)
             if encoding != "fp16":
-                kernel.labels["encoding"] = encoding
+                kernel.mark(encoding=encoding)
             flows[kernel] = "stream" if layer_flow(op, chip).streams and flows.get(kernel) != "fold" else "fold"
-    address = 0
+    address, path_of_kernels = 0, chip["kernel_path"]
     weights: list[StoredWeight] = []
     for op in module.ops:
         if op.kind != "const_in":
             continue
-        flow = flows.get(op)
-        path = None if flow is None else chip["kernel_path"]
-        weight = stored_weight(module, op, readers.get(op), address, flow, path)
+        path = None
+        if op in flows:
+            path = path_of_kernels
+            op.mark(weight_flow=flows[op])
+        weight = stored_weight(module, op, readers.get(op), address, path)
         weights.append(weight)
-        _write_labels(op, weight)
         address += -(-weight.stored_bytes // ALIGNMENT) * ALIGNMENT
     plan_of(module).weights = tuple(weights)
     return len(flows)
-
-
-def _write_labels(op: Op, weight: StoredWeight) -> None:
-    """The same on the constant, for the text."""
-    op.labels["address"], op.labels["kernel_bytes"] = weight.address, weight.stored_bytes
-    if weight.flow is not None and weight.path is not None:
-        op.labels["weight_flow"], op.labels["kernel_path"] = weight.flow, weight.path

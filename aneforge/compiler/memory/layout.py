@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.footprint import MEMORY_LINE, Footprint, Strides, in_memory
+from aneforge.compiler.footprint import MEMORY_LINE, Footprint, in_memory
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
 from aneforge.compiler.passes import pass_
@@ -108,10 +108,9 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
     plan, graph = plan_of(module), LayerGraph.of_module(module)
     live = Liveness.of_module(module, Footprint(chip), budget(chip["max_operand_bytes"]))
     buffers = live.buffers()
-    spaces, addresses, spilled = _places(live, buffers, chip["max_operand_bytes"])
-    strides = {buffer: _strides(live, buffer, spaces[buffer]) for buffer in buffers}
-    plan.buffers = _records(live, spaces, addresses, strides)
-    _write_labels(live, plan.buffers, spaces)
+    spilled = _find_places(live, buffers, chip["max_operand_bytes"])
+    plan.buffers = _records(live)
+    _place_results(live)
     for buffer in spilled:
         for value in buffer.values:
             _evict(graph.of[value])
@@ -122,34 +121,37 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
     return len(spilled)
 
 
-def _places(
-    live: Liveness, buffers: list[LiveBuffer], capacity: int
-) -> tuple[dict[LiveBuffer, str], dict[LiveBuffer, int], list[LiveBuffer]]:
-    """The space and the address of every buffer, and those that find no room in L2."""
+def _find_places(live: Liveness, buffers: list[LiveBuffer], capacity: int) -> list[LiveBuffer]:
+    """Give every buffer its space, address and strides; returns those that find no room in L2."""
     inside: dict[int, list[LiveBuffer]] = {}
+    outside: list[LiveBuffer] = []
     for buffer in buffers:
         if buffer.task_group is not None and live.on_chip(buffer):
             inside.setdefault(buffer.task_group, []).append(buffer)
+            buffer.space, buffer.strides = "l2", live.footprint.on_chip(buffer.owner)
+        else:
+            outside.append(buffer)
     spilled: list[LiveBuffer] = []
-    addresses: dict[LiveBuffer, int] = {}
     for members in inside.values():
         placed, homeless, _ = pack(members, capacity)
-        addresses |= placed
+        for buffer, address in placed.items():
+            buffer.address = address
         spilled += homeless
-    spaces = dict.fromkeys(addresses, "l2")
-    for buffer in buffers:
-        if buffer not in spaces:
-            spaces[buffer] = "port" if buffer.port else "dram"
-    outside = [buffer for buffer in buffers if spaces[buffer] == "dram"]
-    sizes = {buffer: _strides(live, buffer, "dram").bytes for buffer in outside}
-    addresses |= pack(outside, None, sizes.__getitem__)[0]
-    return spaces, addresses, spilled
+    if spilled:
+        homeless_ones = set(spilled)
+        outside = [buffer for buffer in buffers if buffer in homeless_ones or buffer.space != "l2"]
+    for buffer in outside:
+        buffer.space = "port" if buffer.port else "dram"
+        buffer.strides = in_memory(buffer.owner, _line(buffer))
+    in_dram = [buffer for buffer in outside if buffer.space == "dram"]
+    for buffer, address in pack(in_dram, None, _memory_bytes)[0].items():
+        buffer.address = address
+    return spilled
 
 
-def _strides(live: Liveness, buffer: LiveBuffer, space: str, value: Op | None = None) -> Strides:
-    """The strides of a buffer, or of a value that is a view of it."""
-    value = value or buffer.owner
-    return live.footprint.on_chip(value) if space == "l2" else in_memory(value, _line(buffer))
+def _memory_bytes(buffer: LiveBuffer) -> int:
+    assert buffer.strides is not None
+    return buffer.strides.bytes
 
 
 def _line(buffer: LiveBuffer) -> int:
@@ -159,78 +161,60 @@ def _line(buffer: LiveBuffer) -> int:
     return MEMORY_LINE if len(rows) == 1 or not any(size % MEMORY_LINE for size in rows) else 1
 
 
-def _records(
-    live: Liveness,
-    spaces: dict[LiveBuffer, str],
-    addresses: dict[LiveBuffer, int],
-    strides: dict[LiveBuffer, Strides],
-) -> tuple[Buffer, ...]:
+def _records(live: Liveness) -> tuple[Buffer, ...]:
     """Every buffer as an object: those of ports first, then in the order in which layers first write to them."""
-    graph = live.graph
-    names: dict[LiveBuffer, list[Name]] = {buffer: [] for buffer in live.in_order()}
+    graph, of = live.graph, live.of
+    names: dict[LiveBuffer, list[Name]] = {}
     for op in graph.module.inputs:
-        if op in live.of:
-            names[live.of[op]].append(op.attrs["name"])
+        if op in of:
+            names.setdefault(of[op], []).append(op.attrs["name"])
     for layer in graph.layers:
-        names[live.of[layer.result]].append(layer.number)
-    return tuple(
-        Buffer(
-            number,
-            spaces[buffer],
-            addresses.get(buffer),
-            strides[buffer].bytes,
-            strides[buffer].channel,
-            strides[buffer].row,
-            (buffer.first, buffer.last),
-            buffer.task_group if spaces[buffer] == "l2" else None,
-            tuple(values),
+        names.setdefault(of[layer.result], []).append(layer.number)
+    records = []
+    for number, (buffer, values) in enumerate(names.items()):
+        assert buffer.strides is not None
+        channel, row, size = buffer.strides
+        task_group = buffer.task_group if buffer.space == "l2" else None
+        needed = buffer.first, buffer.last
+        records.append(
+            Buffer(number, buffer.space, buffer.address, size, channel, row, needed, task_group, tuple(values))
         )
-        for number, (buffer, values) in enumerate(names.items())
-    )
+    return tuple(records)
 
 
-def _write_labels(live: Liveness, buffers: Iterable[Buffer], spaces: dict[LiveBuffer, str]) -> None:
-    """The same on the ops, for the text: on a port, or on the first op of a layer. A view has strides of its own."""
-    graph = live.graph
-    ports = {op.attrs["name"]: op for op in graph.module.inputs}
-    for buffer in buffers:
-        for name in buffer.values:
-            layer = None if isinstance(name, str) else graph.numbered[name]
-            value, first = (ports[name], ports[name]) if layer is None else (layer.result, layer.primary)
-            labels = first.labels
-            labels["space"], labels["live"] = buffer.space, buffer.live
-            labels["channel_stride"], labels["row_stride"] = buffer.channel_stride, buffer.row_stride
-            if "inside" in labels:
-                joined = graph.numbered[labels["inside"]].primary
-                labels["buffer_offset"] = _offset(value, joined, buffer)
-            elif layer is not None and layer.engine == "view":
-                own = _strides(live, live.of[value], spaces[live.of[value]], value)
-                labels["channel_stride"], labels["row_stride"] = own.channel, own.row
-            if buffer.address is not None:
-                labels["address"] = buffer.address + labels.get("buffer_offset", 0)
+def _place_results(live: Liveness) -> None:
+    """Where the result of a layer lies inside a buffer that is not its own. A view has strides of its own."""
+    for layer in live.graph.layers:
+        layer.buffer_offset = layer.strides = None
+        if layer.inside is not None:
+            joined = live.graph.numbered[layer.inside].primary
+            layer.buffer_offset = _offset(layer.result, joined, live.of[layer.result])
+        elif layer.is_view:
+            buffer = live.of[layer.result]
+            on_chip = buffer.space == "l2"
+            own = live.footprint.on_chip(layer.result) if on_chip else in_memory(layer.result, _line(buffer))
+            layer.strides = own.channel, own.row
 
 
-def _offset(value: Op, joined: Op, buffer: Buffer) -> int:
+def _offset(value: Op, joined: Op, buffer: LiveBuffer) -> int:
     """Where a result lies inside the buffer of another layer: behind the pieces before it, if a concat joins them."""
     if joined.kind != "concat" or value not in joined.operands:
         return 0
     assert joined.type is not None
+    assert buffer.strides is not None
     axis, before = joined.attrs["axis"], joined.operands[: joined.operands.index(value)]
-    strides = Strides(buffer.channel_stride, buffer.row_stride, buffer.bytes)
     at = sum(operand.shape[axis] for operand in before)
-    return strides.start(axis, at, joined.type.shape, joined.type.element_bytes)
+    return buffer.strides.start(axis, at, joined.type.shape, joined.type.element_bytes)
 
 
 def _evict(layer: Layer) -> None:
     """A result that finds no room on chip is streamed, or rewritten in place in memory."""
-    labels = layer.primary.labels
-    labels.pop("chained", None)
-    moved = labels["allocation"] in (Allocation.IN_PLACE, Allocation.IN_PLACE_DEPENDENT)
-    labels["allocation"] = int(Allocation.IN_PLACE_MEMORY if moved else Allocation.STREAMED)
+    layer.chained = False
+    moved = layer.allocation in (Allocation.IN_PLACE, Allocation.IN_PLACE_DEPENDENT)
+    layer.allocation = int(Allocation.IN_PLACE_MEMORY if moved else Allocation.STREAMED)
     for consumer in layer.consumers:
-        state = consumer.primary.labels["allocation"]
-        if state in _FREED and not chained_into(consumer):
-            consumer.primary.labels["allocation"] = int(_FREED[Allocation(state)])
+        if consumer.allocation in _FREED and not chained_into(consumer):
+            consumer.allocation = int(_FREED[Allocation(consumer.allocation)])
 
 
 _FREED = {

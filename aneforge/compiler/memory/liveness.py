@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aneforge.anec.ir import Module, Op
-from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.footprint import Footprint, Strides
 from aneforge.compiler.labels import schedule_from_labels
 from aneforge.compiler.plan import plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
@@ -18,7 +18,7 @@ SEVERAL = -1
 class LiveBuffer:
     """A stretch of memory to be placed: the values that lie in it, and when they are needed."""
 
-    __slots__ = ("first", "last", "owner", "port", "size", "task_group", "values")
+    __slots__ = ("address", "first", "last", "owner", "port", "size", "space", "strides", "task_group", "values")
 
     def __init__(self, owner: Op, first: int) -> None:
         self.owner = owner
@@ -29,19 +29,17 @@ class LiveBuffer:
         """The one task group that makes and reads it; -1 where several do."""
         self.port = owner.kind == "live_in"
         self.size = 0
+        self.space = ""
+        self.address: int | None = None
+        self.strides: Strides | None = None
+        """Where it lies, once it has its place."""
 
-    def need(self, step: int, task_group: int) -> None:
+    def need(self, step: int, task_group: int | None) -> None:
         """A layer of a task group makes or reads it at a step."""
         self.first = min(self.first, step)
         self.last = max(self.last, step)
-        self.touch(task_group)
-
-    def touch(self, task_group: int) -> None:
-        """A layer of a task group makes or reads it."""
-        if self.task_group is None:
-            self.task_group = task_group
-        elif self.task_group != task_group:
-            self.task_group = SEVERAL
+        if self.task_group != task_group:
+            self.task_group = task_group if self.task_group is None else SEVERAL
 
 
 class Liveness:
@@ -63,15 +61,15 @@ class Liveness:
 
     def __init__(self, graph: LayerGraph, steps: Iterable[Sequence[int]], footprint: Footprint, most: int) -> None:
         self.graph, self.footprint, self.most = graph, footprint, most
-        self.step: dict[Layer, int] = {}
         self.of: dict[Op, LiveBuffer] = {}
-        for place, step in enumerate(steps):
-            for number in step:
-                self.step[graph.numbered[number]] = place
+        self.step = [place for place, step in enumerate(steps) for _ in step]
+        """The step of each layer, by its place."""
         self._share()
         for layer in graph.layers:
-            self._read(layer)
-            self._make(layer)
+            step, task_group = self.step[layer.place], layer.task_group
+            for value in layer.inputs:
+                self._buffer(value).need(step, task_group)
+            self._make(layer, step)
         for value in graph.module.output.operands:
             buffer = self.of.get(value)
             if buffer is not None:
@@ -81,40 +79,33 @@ class Liveness:
         """A buffer with several layers in it is needed from the first of them on."""
         numbers = self.graph.numbered
         for layer in self.graph.layers:
-            inside = layer.primary.labels.get("inside")
-            if inside is None:
+            if layer.inside is None:
                 continue
-            owner = numbers[inside].result
+            owner = numbers[layer.inside].result
             buffer = self.of.get(owner)
             if buffer is None:
-                buffer = self.of[owner] = LiveBuffer(owner, self.step[layer])
+                buffer = self.of[owner] = LiveBuffer(owner, self.step[layer.place])
                 buffer.size = self.footprint.bytes(owner)
             buffer.values.append(layer.result)
             self.of[layer.result] = buffer
 
-    def _make(self, layer: Layer) -> None:
-        result = layer.result
+    def _make(self, layer: Layer, step: int) -> None:
+        result, kind = layer.result, layer.primary.kind
         buffer = self.of.get(result)
-        if buffer is None and layer.primary.kind == "ring_buffer_writer":  # it changes the ring that it reads
+        if buffer is None and kind == "ring_buffer_writer":  # it changes the ring that it reads
             buffer = self._buffer(layer.primary.operands[1])
             buffer.values.append(result)
-        if buffer is None and layer.engine == "view":
+        if buffer is None and layer.is_view:
             source = next(iter(layer.inputs), None)
             if source is not None:
                 buffer = self._buffer(source)
                 buffer.values.append(result)
-        step = self.step[layer]
         if buffer is None:
             buffer = LiveBuffer(result, step)
             buffer.size = self.footprint.bytes(result)
         self.of[result] = buffer
-        buffer.port |= layer.primary.kind == "state"  # it outlives the run, so the caller owns it
-        buffer.need(step, layer.primary.labels["task_group"])
-
-    def _read(self, layer: Layer) -> None:
-        step, task_group = self.step[layer], layer.primary.labels["task_group"]
-        for value in layer.inputs:
-            self._buffer(value).need(step, task_group)
+        buffer.port |= kind == "state"  # it outlives the run, so the caller owns it
+        buffer.need(step, layer.task_group)
 
     def _buffer(self, value: Op) -> LiveBuffer:
         buffer = self.of.get(value)
@@ -125,9 +116,8 @@ class Liveness:
     def share(self, value: Op, buffer: LiveBuffer) -> None:
         """Put a value, and all values of its own buffer, into this buffer, for as long as either is needed."""
         old = self.of[value]
-        buffer.first, buffer.last = min(buffer.first, old.first), max(buffer.last, old.last)
-        if old.task_group is not None:
-            buffer.touch(old.task_group)
+        buffer.need(old.first, old.task_group if old.task_group is not None else buffer.task_group)
+        buffer.last = max(buffer.last, old.last)
         buffer.values += old.values
         for moved in old.values:
             self.of[moved] = buffer
@@ -138,8 +128,9 @@ class Liveness:
 
     def in_order(self) -> list[LiveBuffer]:
         """Each buffer once: those of ports first, then by the first layer of the schedule that writes to it."""
-        ports = [self.of[op] for op in self.graph.module.inputs if op in self.of]
-        return list(dict.fromkeys([*ports, *(self.of[layer.result] for layer in self.graph.layers)]))
+        of = self.of
+        ports = [of[op] for op in self.graph.module.inputs if op in of]
+        return list(dict.fromkeys([*ports, *[of[layer.result] for layer in self.graph.layers]]))
 
     def buffers(self) -> list[LiveBuffer]:
         """Each buffer once, in the order in which they are first needed."""

@@ -22,16 +22,16 @@ def fold_padding(module: Module, chip: Facts) -> int:
     graph = LayerGraph.of_module(module)
     for op in module.ops:
         reader = op.only_user
-        if op.kind != "padding" or reader is None or not _takes(op, reader):
+        if op.kind != "padding" or reader is None or not _takes(graph, op, reader):
             continue
         _unpair(graph, op)
         rows, columns = op.attrs["padding_sizes"][_ROWS], op.attrs["padding_sizes"][_COLUMNS]
         added = (0, 0, *rows, *columns)
         name = "explicit_padding" if reader.kind == "convolution" else "padding"
         own = reader.attrs[name]
-        reader.attrs[name] = tuple(before + extra for before, extra in zip(own, added, strict=True))
-        if reader.kind == "average_pool":
-            reader.attrs["inc_pad"] = True
+        padding = tuple(before + extra for before, extra in zip(own, added, strict=True))
+        counted = {"inc_pad": True} if reader.kind == "average_pool" else {}
+        reader.attrs = {**reader.attrs, name: padding, **counted}
         reader.set_operand(0, op.operands[0])
         reader.sources = merged_sources(op, reader)
         gone.add(graph.of[op].number)
@@ -45,20 +45,16 @@ def _unpair(graph: LayerGraph, op: Op) -> None:
     """The layer is removed, so nothing is chained into it or runs beside it any more."""
     layer = graph.of[op]
     for producer in layer.producers:
-        producer.primary.labels.pop("chained", None)
-    partner = op.labels.get("co_issue")
-    for other in graph.layers if partner is not None else ():
-        if other.number == partner:
-            other.primary.labels.pop("co_issue", None)
+        producer.chained = False
+    if layer.co_issue is not None:
+        graph.numbered[layer.co_issue].co_issue = None
 
 
-def _takes(op: Op, reader: Op) -> bool:
+def _takes(graph: LayerGraph, op: Op, reader: Op) -> bool:
     if op.attrs["padding_modes"] != "Zero" or reader.operands[0] is not op or _shares_layer(op):
         return False
-    if (
-        op.labels.get("segment") != reader.labels.get("segment")
-        or op.labels["task_group"] != reader.labels["task_group"]
-    ):
+    own_layer, other = graph.of[op], graph.of.get(reader)
+    if other is None or (own_layer.segment, own_layer.task_group) != (other.segment, other.task_group):
         return False
     kernel = _kernel(reader)
     sizes = op.attrs["padding_sizes"]

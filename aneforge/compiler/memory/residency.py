@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module
+from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.labels import spaces_of
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.layers import LayerGraph
 
@@ -19,11 +21,15 @@ from aneforge.compiler.schedule.layers import LayerGraph
 def dedicate_buffers(module: Module, chip: Facts) -> int:
     """AllocateOutputDMADefaultBuffer: a convolution's result up to 0x1f0 bytes gets a buffer of its own (U30)."""
     threshold = chip["l2_resident_threshold"] if chip["resident_buffer_gate"] & 1 else 0
-    footprint = Footprint(chip)
+    footprint, convolutions = Footprint(chip), kinds_with(Trait.CONVOLUTION)
+    if module.kinds.isdisjoint(convolutions):
+        return 0
     dedicated = 0
-    for layer in LayerGraph.of_module(module).layers:
-        if layer.primary.is_a(Trait.CONVOLUTION):
-            own = layer.primary.labels["space"] == "l2" and footprint.bytes(layer.result) <= threshold
-            layer.primary.labels["buffer"] = "dedicated" if own else "default"
+    graph = LayerGraph.of_module(module)
+    space_of = spaces_of(graph)
+    for layer in graph.layers:
+        if layer.primary.kind in convolutions:
+            own = space_of[layer.number] == "l2" and footprint.bytes(layer.result) <= threshold
+            layer.buffer = "dedicated" if own else "default"
             dedicated += own
     return dedicated

@@ -23,7 +23,7 @@ def discover_chains(module: Module, chip: Facts) -> int:
     chained = 0
     for producer, consumer in pairwise(layers):
         if chain_obstacle(producer, consumer, enabled, working_set) is None:
-            producer.primary.labels["chained"] = True
+            producer.chained = True
             chained += 1
     return chained
 
@@ -41,13 +41,14 @@ def chain_obstacle(producer: Layer, consumer: Layer, enabled: bool, working_set:
         return "they run in different segments"
     if producer.engine != consumer.engine or producer.engine not in _COMPUTE:
         return "they are not of one engine class on one engine"
-    if tile_count(producer, working_set) != tile_count(consumer, working_set):
+    tiles = tile_count(producer, working_set)
+    if tiles != tile_count(consumer, working_set):
         return "the producer's tiles do not match what the consumer declares"
-    if tile_rows(producer, working_set) < first_tile_rows(consumer, producer.result, working_set):
+    if tiles > 1 and tile_rows(producer, working_set) < first_tile_rows(consumer, producer.result, working_set):
         return "the producer's rows do not cover the consumer's first tile"
     return None
 
 
 def chained_into(layer: Layer) -> bool:
     """Whether the layer reads a chained result."""
-    return any("chained" in producer.primary.labels for producer in layer.producers)
+    return any(producer.chained for producer in layer.producers)

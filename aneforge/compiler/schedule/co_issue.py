@@ -37,7 +37,7 @@ def discover_co_issue(module: Module, chip: Facts) -> int:
             order += [layer, pairs[layer]] if layer in pairs else [layer]
     late = _pair_softmax(order, {*pairs, *moved}, footprint, working_set)
     for first, second in [*pairs.items(), *late]:
-        first.primary.labels["co_issue"], second.primary.labels["co_issue"] = second.number, first.number
+        first.co_issue, second.co_issue = second.number, first.number
     if pairs or late:
         graph.write_order(order)
     return len(pairs) + len(late)
@@ -85,26 +85,25 @@ def _readers_among(product: Layer, between: list[Layer]) -> set[Layer]:
 
 def _is_tied(layer: Layer, taken: set[Layer]) -> bool:
     """Whether a layer has to stay beside another."""
-    return layer in taken or "chained" in layer.primary.labels or chained_into(layer)
+    return layer in taken or layer.chained or chained_into(layer)
 
 
 def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[Layer, Layer]:
     """Earlier layer to later layer. A layer can start once all it reads comes before it; from then on it waits in the
     queue of its engine, and each layer of the other engine that runs meanwhile may be paired with it."""
     reach = constant("co_issue_reach")
-    place = {layer: number for number, layer in enumerate(layers)}
     starts: list[list[Layer]] = [[] for _ in layers]
     for layer in layers:
         if layer.engine in _OTHER:
-            earliest = 1 + max((place[producer] for producer in layer.producers), default=-1)
-            starts[max(earliest, place[layer] - reach)].append(layer)
+            earliest = 1 + max([producer.place for producer in layer.producers], default=-1)
+            starts[max(earliest, layer.place - reach)].append(layer)
     queues: dict[str, list[tuple[int, Layer]]] = {"NE": [], "PE": []}
     pairs: dict[Layer, Layer] = {}
     taken: set[Layer] = set()
     moved: dict[Layer, int] = {}
     for position, layer in enumerate(layers):
         for candidate in starts[position]:
-            heapq.heappush(queues[candidate.engine], (place[candidate], candidate))
+            heapq.heappush(queues[candidate.engine], (candidate.place, candidate))
         if layer.engine not in _OTHER or layer in taken:
             continue
         queue = queues[_OTHER[layer.engine]]
@@ -116,9 +115,9 @@ def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[
             taken |= {layer, partner}
             moved[partner] = position
             for reader in partner.consumers:  # the partner has moved up, so its readers can start earlier
-                earliest = 1 + max(moved.get(producer, place[producer]) for producer in reader.producers)
-                if reader.engine in _OTHER and earliest < place[reader]:
-                    starts[max(earliest, position + 1, place[reader] - reach)].append(reader)
+                earliest = 1 + max(moved.get(producer, producer.place) for producer in reader.producers)
+                if reader.engine in _OTHER and earliest < reader.place:
+                    starts[max(earliest, position + 1, reader.place - reach)].append(reader)
     return pairs
 
 
@@ -131,7 +130,7 @@ def co_issue_obstacle(first: Layer, second: Layer, footprint: Footprint, working
         return "they run in different programs"
     if second in first.consumers or first in second.consumers:
         return "one makes what the other reads"
-    if any("chained" in layer.primary.labels or chained_into(layer) for layer in (first, second)):
+    if first.chained or second.chained or chained_into(first) or chained_into(second):
         return "one is chained"
     if all(_streams(layer, footprint, working_set) for layer in (first, second)):
         return "both results stream to memory"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
@@ -20,8 +22,10 @@ def assign_engines(module: Module, chip: Facts) -> int:
     """Give every layer its engine: NE, PE, TE, DMA, or view where nothing has to be done."""
     graph = LayerGraph.of_module(module)
     footprint = Footprint(chip)
+    views = kinds_with(Trait.VIEW)
     for layer in graph.layers:
-        layer.primary.labels["engine"] = "view" if _is_free(layer, footprint) else engine_class(layer.primary)
+        is_free = layer.primary.kind in views and _is_free(layer, footprint)
+        layer.engine = "view" if is_free else engine_class(layer.primary)
     return len(graph.layers)
 
 

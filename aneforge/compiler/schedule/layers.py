@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, lru_cache
+from typing import Any
 
 from aneforge.anec.ir import AnecError, Module, Op
-from aneforge.anec.spec import spec
+from aneforge.anec.spec import kinds_with, spec
 from aneforge.anec.traits import Trait
 from aneforge.compiler.plan import Name, Segment, plan_of
 from aneforge.targets import store
@@ -38,10 +39,22 @@ def is_view(op: Op) -> bool:
     return op.is_a(Trait.VIEW) and op.attrs.get("flatten_mode", "NCHW") == "NCHW"
 
 
+PRINTED = frozenset(("engine", "chained", "co_issue", "task_group", "allocation", "inside", "buffer"))
+"""What is decided about a layer and printed under its own name."""
+DECISIONS = ("segment", *sorted(PRINTED), "buffer_offset", "strides")
+"""All that is decided about a layer."""
+_RINGS = kinds_with(Trait.RING)
+
+
 class Layer:
-    """One engine layer: its first op, the ops in its slots, and the layers it waits for."""
+    """One engine layer: its ops, the layers it waits for, and what phases 2 to 4 decide about it.
+
+    These decisions are here and nowhere else. Where code came as text, they are read from what was printed beside the
+    layer's first op; :meth:`aneforge.compiler.plan.Plan.labels_of` prints them.
+    """
 
     __slots__ = (
+        *DECISIONS,
         "consumers",
         "inputs",
         "is_output",
@@ -57,7 +70,7 @@ class Layer:
     def __init__(self, number: int, place: int, primary: Op) -> None:
         self.number = number
         self.primary = primary
-        """The op that the layer is built around; it carries the layer's labels."""
+        """The op that the layer is built around."""
         self.result = primary
         """The last of its ops, whose value others read."""
         self.place = place
@@ -67,21 +80,48 @@ class Layer:
         self.consumers: list[Layer] = []
         self.inputs: dict[Op, None] = {}
         """What it reads from outside: results of other layers and ports, each once, constants apart."""
-        self.weights: list[Op] = []
+        self.weights: tuple[Op, ...] = ()
         self.is_output = False
         """Whether the program gives this layer's result to its caller."""
-
-    @property
-    def segment(self) -> int:
-        return self.primary.labels.get("segment", 0)
-
-    @property
-    def engine(self) -> str:
-        return self.primary.labels["engine"]
+        self.segment: int = 0
+        self.engine: str = ""
+        """NE, PE, TE, DMA, or view where nothing has to be done."""
+        self.chained: bool = False
+        """Whether its result feeds the next layer inside L2."""
+        self.co_issue: int | None = None
+        """The number of the layer on the other engine that runs beside it."""
+        self.task_group: int | None = None
+        self.allocation: int | None = None
+        """Table 22.2."""
+        self.inside: int | None = None
+        """The number of the layer whose buffer holds its result."""
+        self.buffer_offset: int | None = None
+        """Bytes into that buffer."""
+        self.strides: tuple[int, int] | None = None
+        """Of the result, from channel to channel and from row to row: a view may have others than its buffer."""
+        self.buffer: str | None = None
+        """``dedicated`` or ``default`` (0x1f0), for convolutions."""
 
     @property
     def is_ring(self) -> bool:
-        return self.primary.is_a(Trait.RING)
+        return self.primary.kind in _RINGS
+
+    @property
+    def is_view(self) -> bool:
+        """Whether nothing has to be done."""
+        return self.engine == "view"
+
+    def decide_like(self, other: Layer) -> None:
+        """Take over the decisions about the same layer of another list of ops."""
+        for name in DECISIONS:
+            setattr(self, name, getattr(other, name))
+
+    def printed(self) -> dict[str, Any]:
+        """The decisions by the names of their labels; what is not decided is left out."""
+        values = {name: getattr(self, name) for name in PRINTED}
+        return {
+            name: value for name, value in values.items() if value is not None and value is not False and value != ""
+        }
 
     def __repr__(self) -> str:
         return f"<layer {self.number}: {self.primary.kind} x{len(self.ops)}>"
@@ -95,20 +135,21 @@ class LayerGraph:
         """The graph of a module; rebuilt only where a pass has replaced the list of ops."""
         plan = plan_of(module)
         if plan.graph is None or not plan.graph.describes(module):
-            plan.graph = LayerGraph(module)
+            plan.graph = LayerGraph(module, plan.graph)
         return plan.graph
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, before: LayerGraph | None = None) -> None:
+        """``before`` are the layers of an older list of ops, which have been decided about."""
         self.module = module
         self._listed = module.ops
         self.layers: list[Layer] = []
         self.of: dict[Op, Layer] = {}
         self.numbered: dict[int, Layer] = {}
         """Layers by the number that their ops carry."""
-        numbers = self.numbered
+        numbers, ports = self.numbered, kinds_with(Trait.PORT)
         for op in module.ops:
             if op.layer is None:
-                if not op.is_a(Trait.PORT):
+                if op.kind not in ports:
                     source = ", ".join(op.sources) or "no source"
                     raise AnecError(f"{op.name} from {source} belongs to no layer; run phase 1 (fuse) first")
                 continue
@@ -120,11 +161,48 @@ class LayerGraph:
         for value in module.output.operands:
             if value in self.of:
                 self.of[value].is_output = True
+        self.has_segments = False
+        """Whether segments have been decided, or were printed."""
+        if before is None:
+            self._take_segments(plan_of(module).segments)
+            self._take_labels()
+        else:
+            self._take_decisions(before)
+
+    def _take_decisions(self, before: LayerGraph) -> None:
+        self.has_segments, known = before.has_segments, before.numbered
+        for layer in self.layers:
+            if layer.number in known:
+                layer.decide_like(known[layer.number])
+
+    def _take_segments(self, segments: Iterable[Segment] | None) -> None:
+        self.has_segments = segments is not None
+        for segment in segments or ():
+            for number in segment.layers:
+                self.numbered[number].segment = segment.number
+
+    def _take_labels(self) -> None:
+        """Read the decisions that were printed beside the ops, and leave them there no longer."""
+        for layer in self.layers:
+            for op in layer.ops:
+                if "segment" in op.labels:
+                    self.has_segments, layer.segment = True, op.unmark(("segment",))["segment"]
+            for name, value in layer.primary.unmark(PRINTED).items() if layer.primary.labels else ():
+                setattr(layer, name, value)
+
+    def labels(self) -> dict[Op, dict[str, Any]]:
+        """What is printed beside ops: all decisions beside the first op of a layer, its segment beside every one."""
+        labels: dict[Op, dict[str, Any]] = {}
+        for layer in self.layers:
+            for op in layer.ops:
+                labels[op] = {"segment": layer.segment} if self.has_segments else {}
+            labels[layer.primary] |= layer.printed()
+        return labels
 
     def _add(self, layer: Layer, op: Op) -> None:
         for operand in op.operands:
-            if operand.name == "anec.const_in":
-                layer.weights.append(operand)
+            if operand.kind == "const_in":
+                layer.weights += (operand,)
                 continue
             producer = self.of.get(operand)
             if producer is layer:
@@ -141,6 +219,10 @@ class LayerGraph:
         layer.ops.append(op)
         layer.result = op
         self.of[op] = layer
+
+    def copied(self, module: Module) -> LayerGraph:
+        """The layers of a copy of the module, with the same decisions."""
+        return LayerGraph(module, self)
 
     def describes(self, module: Module) -> bool:
         """Whether a module still has the list of ops that these layers were made from."""

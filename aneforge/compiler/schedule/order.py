@@ -56,15 +56,19 @@ def list_schedule(graph: LayerGraph, footprint: Footprint, working_set: int) -> 
     return _Queue(graph, branch_of, footprint, working_set).run()
 
 
-def _branches(graph: LayerGraph, footprint: Footprint) -> dict[Layer, Branch]:
-    branch_of: dict[Layer, Branch] = {}
-    for layer in graph.layers:
+def _branches(graph: LayerGraph, footprint: Footprint) -> list[Branch]:
+    """The branch of each layer, by its place."""
+    branch_of: list[Branch] = []
+    for place, layer in enumerate(graph.layers):
+        layer.place = place
         before = layer.producers[0] if len(layer.producers) == 1 else None
         inner = before is not None and len(before.consumers) == 1 and before.segment == layer.segment
-        branch = branch_of[before] if inner and before is not None else Branch(before)
-        branch_of[layer] = branch
+        branch = branch_of[before.place] if inner and before is not None else Branch(before)
+        branch_of.append(branch)
         branch.end = layer
-        live_bytes = footprint.bytes(layer.result) + sum(footprint.bytes(value) for value in layer.inputs)
+        live_bytes = footprint.bytes(layer.result)
+        for value in layer.inputs:
+            live_bytes += footprint.bytes(value)
         if inner and branch.split is not None:
             live_bytes += footprint.bytes(branch.split.result)  # the sibling still needs it; a head reads it itself
         branch.peak = max(branch.peak, live_bytes)
@@ -72,42 +76,48 @@ def _branches(graph: LayerGraph, footprint: Footprint) -> dict[Layer, Branch]:
 
 
 class _Queue:
-    def __init__(
-        self, graph: LayerGraph, branch_of: dict[Layer, Branch], footprint: Footprint, working_set: int
-    ) -> None:
+    def __init__(self, graph: LayerGraph, branch_of: list[Branch], footprint: Footprint, working_set: int) -> None:
         self.graph, self.branch_of = graph, branch_of
         self.footprint, self.working_set = footprint, working_set
         self.heap: list[tuple[Key, Layer]] = []
-        self.waiting = {layer: len(layer.producers) for layer in graph.layers}
-        self.closes_merge: set[Layer] = set()
-        self.done: set[Layer] = set()
+        self.waiting = [len(layer.producers) for layer in graph.layers]
+        """For each layer, by its place, how many it waits for."""
+        self.closes_merge = bytearray(len(graph.layers))
+        self.done = bytearray(len(graph.layers))
         self.tests: dict[Branch, int] = {}
+        self.ready: dict[Layer, None] = {}
+        """Layers that wait for nothing more and have no place in the queue yet: one that is alone needs none."""
 
     def run(self) -> list[Layer]:
         for layer in self.graph.layers:
-            if not self.waiting[layer]:
-                self._push(layer)
+            if not self.waiting[layer.place]:
+                self.ready[layer] = None
         order: list[Layer] = []
         current: Branch | None = None
         while (layer := self._pop(current)) is not None:
-            self.done.add(layer)
+            self.done[layer.place] = True
             order.append(layer)
-            current = self.branch_of[layer]
+            current = self.branch_of[layer.place]
             self._release(layer)
         return order
 
     def _key(self, layer: Layer) -> Key:
-        merge = layer in self.closes_merge
-        test = self._branch_test(self.branch_of[layer])
-        return layer.segment, not layer.is_ring, -int(merge), test, layer.place, layer.number
+        merge = self.closes_merge[layer.place]
+        test = self._branch_test(self.branch_of[layer.place])
+        return layer.segment, not layer.is_ring, -merge, test, layer.place, layer.number
 
     def _push(self, layer: Layer) -> None:
         entry = (self._key(layer), layer)
         heapq.heappush(self.heap, entry)
-        heapq.heappush(self.branch_of[layer].heap, entry)
+        heapq.heappush(self.branch_of[layer.place].heap, entry)
 
     def _pop(self, current: Branch | None) -> Layer | None:
         """The first by ring membership, then from the branch that was entered last, then by the rest of the key."""
+        if len(self.ready) == 1 and self._top(self.heap) is None:
+            return self.ready.popitem()[0]
+        for layer in self.ready:
+            self._push(layer)
+        self.ready.clear()
         first = self._top(self.heap)
         inner = None if current is None else self._top(current.heap)
         if first is None or inner is None or first[0][:2] < inner[0][:2]:
@@ -115,26 +125,26 @@ class _Queue:
         return inner[1]
 
     def _top(self, heap: list[tuple[Key, Layer]]) -> tuple[Key, Layer] | None:
-        while heap and heap[0][1] in self.done:
+        while heap and self.done[heap[0][1].place]:
             heapq.heappop(heap)
         return heap[0] if heap else None
 
     def _release(self, layer: Layer) -> None:
         for consumer in layer.consumers:
-            self.waiting[consumer] -= 1
-            if not self.waiting[consumer]:
-                self._push(consumer)
-            if self.waiting[consumer] == 1:  # once per merge, so that the walk over its producers stays linear
-                last = next(producer for producer in consumer.producers if producer not in self.done)
+            left = self.waiting[consumer.place] = self.waiting[consumer.place] - 1
+            if not left:
+                self.ready[consumer] = None
+            elif left == 1:  # once per merge, so that the walk over its producers stays linear
+                last = next(producer for producer in consumer.producers if not self.done[producer.place])
                 self._prefer(last)
 
     def _prefer(self, layer: Layer) -> None:
         """A merge waits for this layer alone; an entry that stands in the queue already is skipped later."""
-        if layer in self.closes_merge:
+        if self.closes_merge[layer.place]:
             return
-        self.closes_merge.add(layer)
-        if not self.waiting[layer]:
-            self._push(layer)
+        self.closes_merge[layer.place] = True
+        if not self.waiting[layer.place]:
+            self.ready[layer] = None
 
     def _branch_test(self, branch: Branch) -> int:
         """When both ends of a diamond fit the working set, the branch with the larger footprint goes first, as long as

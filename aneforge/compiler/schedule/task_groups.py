@@ -24,7 +24,7 @@ def steps_of(layers: list[Layer]) -> list[list[Layer]]:
     """The schedule as steps: one layer, or two that are issued together."""
     steps: list[list[Layer]] = []
     for layer in layers:
-        partner = layer.primary.labels.get("co_issue")
+        partner = layer.co_issue
         if partner is not None and steps and len(steps[-1]) == 1 and steps[-1][0].number == partner:
             steps[-1].append(layer)
         else:
@@ -68,9 +68,9 @@ class _Pressure:
     def __init__(self, graph: LayerGraph, footprint: Footprint, most: int) -> None:
         self.most = most
         leave = graph.leaving()
-        self.size = {layer: 0 if layer in leave else footprint.bytes(layer.result) for layer in graph.layers}
-        """The bytes of a result on chip; 0 if it leaves the program or the segment, since it is in memory from the
-        start."""
+        self.size = [0 if layer in leave else footprint.bytes(layer.result) for layer in graph.layers]
+        """The bytes of a result on chip, by the layer's place; 0 if it leaves the program or the segment, since it is
+        in memory from the start."""
         self.live: dict[Op, int] = {}
         self.total = 0
         self.readers: dict[Op, int] = {}
@@ -89,12 +89,12 @@ class _Pressure:
         ]
 
     def take(self, step: list[Layer]) -> None:
-        sizes = [self.size[layer] for layer in step if layer.engine != "view"]
+        sizes = [self.size[layer.place] for layer in step if layer.engine != "view"]
         alone = max(sizes, default=0) > self.most
         growth = sum(size for size in sizes if size <= self.most) if alone else sum(sizes)
         if growth > self.most:  # the results of two layers issued together do not fit: one after the other
             for layer in step:
-                del layer.primary.labels["co_issue"]
+                layer.co_issue = None
                 self.take([layer])
             return
         fresh = self.task_group < 0 or step[0].segment != self.segment
@@ -103,11 +103,11 @@ class _Pressure:
         self.streaming = alone  # a result above the budget is streamed, in a task group of its own
         members = self._closed[-1]
         for layer in step:
-            layer.primary.labels["task_group"] = self.task_group
+            layer.task_group = self.task_group
             members.layers.append(layer.number)
             self._make(layer)
         members.peak = max(members.peak, self.total)
-        self.steps.append(tuple(layer.number for layer in step))
+        self.steps.append(tuple([layer.number for layer in step]))
         for layer in step:
             self._release(layer)
 
@@ -115,9 +115,11 @@ class _Pressure:
         result = layer.result
         source = next(iter(layer.inputs), None)
         view = layer.engine == "view" and source is not None
-        root = self.root[result] = self.root.get(source, source) if view and source is not None else result
+        root = result
+        if view and source is not None:
+            root = self.root[result] = self.root.get(source, source)
         self.readers[root] = self.readers.get(root, 0) + len(layer.consumers)
-        size = self.size[layer]
+        size = self.size[layer.place]
         if root is result and 0 < size <= self.most:
             self.live[result] = size
             self.total += size
@@ -142,7 +144,5 @@ class _Pressure:
 def _cut_chain(layer: Layer) -> None:
     """Undo a chain that crosses into the next task group. Two layers issued together are one step and are never
     cut."""
-    labels = layer.primary.labels
-    consumer = next(iter(layer.consumers), None)
-    if "chained" in labels and consumer is not None and consumer.primary.labels["task_group"] != labels["task_group"]:
-        del labels["chained"]
+    if layer.chained and any(consumer.task_group != layer.task_group for consumer in layer.consumers[:1]):
+        layer.chained = False

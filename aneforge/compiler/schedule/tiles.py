@@ -11,7 +11,7 @@ __all__ = ["first_tile_rows", "tile_count", "tile_rows"]
 
 def tile_count(layer: Layer, working_set: int) -> int:
     """Tiles along the height: one, and one more for every working set that the larger side fills."""
-    largest = max((op.type.bytes for op in (*layer.inputs, layer.result) if op.type is not None), default=0)
+    largest = max([op.type.bytes for op in (*layer.inputs, layer.result) if op.type is not None])
     return largest // working_set + 1
 
 
