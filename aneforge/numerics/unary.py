@@ -63,7 +63,8 @@ class _Table:
     def __init__(self, results: Array) -> None:
         self.results = results
         finite = np.isfinite(results)
-        self._lost = np.concatenate(([0], np.cumsum(~finite))).astype(np.int32)  # how many results before a place are not finite
+        self._lost = np.concatenate(([0], np.cumsum(~finite))).astype(np.int32)
+        """How many results before each place are not finite."""
         self._rises = bool(finite.all() and (np.diff(results) >= 0).all())
 
     def is_finite(self, first: int, last: int) -> bool:
