@@ -24,6 +24,7 @@ from aneforge.frontends.forms.arithmetic import (
     subtracted,
 )
 from aneforge.frontends.forms.numbers import as_number, compared, truncated, truth
+from aneforge.frontends.values import Numeric
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -104,7 +105,7 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
 }
 
 
-def is_infinite(x: Tensor, above: bool = True, below: bool = True) -> Tensor:
+def is_infinite(x: Numeric, above: bool = True, below: bool = True) -> Tensor:
     """Whether each element is infinite, with a positive sign if ``above`` and a negative one if ``below``."""
     limit = const(np.float16(np.inf))
     if above and below:

@@ -12,7 +12,7 @@ from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["cumulative_sum", "einsum", "linear", "matmul"]
+__all__ = ["cumulative_sum", "einsum", "linear", "matmul", "swap_last_axes"]
 
 _LONGEST = 8192
 _WIDEST_LINE = 16384  # the widest line that every chip takes (limits.json spatial_extent)
@@ -34,6 +34,16 @@ def matmul(a: Value, b: Value) -> Tensor:
         result = left @ right.reshape(right.shape[0], 1)
         return result.squeeze([result.ndim - 1])
     return left @ right
+
+
+def swap_last_axes(value: Value) -> Value:
+    """Swap the last two axes; a known weight stays known."""
+    if isinstance(value, Tensor):
+        return value.mT
+    if isinstance(value, Encoded):
+        order = list(range(value.ndim))
+        return value.transpose([*order[:-2], order[-1], order[-2]])
+    return value.swapaxes(-1, -2)
 
 
 def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:

@@ -16,7 +16,8 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["average_pool", "convolution", "max_pool", "same_pads", "transposed_convolution", "window_sum"]
+__all__ = ["average_pool", "convolution", "max_pool", "norm_pool", "root", "same_pads", "transposed_convolution"]
+__all__ += ["window_sum"]
 
 Pads = Sequence[tuple[int, int]]
 
@@ -278,6 +279,27 @@ def window_sum(
     wide = [(before, max(0, after)) for before, after in wide]
     ones = np.ones((x.shape[1], 1, *size))
     return convolution(x, ones, stride=steps, pads=wide, dilation=gaps, groups=x.shape[1])
+
+
+def norm_pool(
+    x: Tensor,
+    p: int,
+    size: Sequence[int],
+    *,
+    stride: Sequence[int] | None = None,
+    pads: Pads | None = None,
+    dilation: Sequence[int] | None = None,
+    ceil: bool = False,
+) -> Tensor:
+    """The p-norm of each window: LpPool of ONNX, l2_pool of MIL. The padding is zeros."""
+    if p < 1:
+        raise LoadError(f"p is {p}; it must be 1 or more")
+    powers = x.abs() if p == 1 else x.square() if p == 2 else x.abs().pow(float(p))
+    return root(window_sum(powers, size, stride=stride, pads=pads, dilation=dilation, ceil=ceil), p)
+
+
+def root(x: Tensor, p: int) -> Tensor:
+    return x if p == 1 else x.sqrt() if p == 2 else x.pow(1.0 / p)
 
 
 def _pooled(

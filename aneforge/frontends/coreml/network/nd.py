@@ -10,12 +10,13 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network.blob import Blob, Layer
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
+from aneforge.frontends.coreml.table import ROWS
 from aneforge.frontends.forms import broadcast_to, linear
 from aneforge.frontends.importer.host import on_host
 from aneforge.frontends.importer.op import Op
-from aneforge.frontends.ops import RULES
 from aneforge.frontends.ops.known import STATIC, folded
 from aneforge.frontends.records import TensorType, Type
+from aneforge.frontends.rows import apply
 from aneforge.frontends.values import NoForm
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
@@ -45,7 +46,7 @@ def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int =
     if kind in STATIC and all(isinstance(operand, (np.ndarray, Encoded)) for operand in values):
         return [Blob.of(value) for value in folded(op)]
     try:
-        results = RULES[kind](op)
+        results = apply(ROWS[kind], op)
     except NoForm as reason:
         results = on_host(op, str(reason))
     return [Blob.of(result) for result in (results if isinstance(results, (list, tuple)) else [results])]
