@@ -134,6 +134,10 @@ def _text(value: Any, what: str) -> str:
     return value if isinstance(value, str) else str(_array(value, what).reshape(-1)[0])
 
 
+def _texts(value: Any, what: str) -> list[str]:
+    return [word.decode() if isinstance(word, bytes) else str(word) for word in value]
+
+
 def _values(value: Any, what: str) -> list[Any]:
     for element in value:
         if not isinstance(element, (np.ndarray, Encoded, Tensor)):
@@ -154,5 +158,6 @@ _CONVERSIONS: dict[str, Callable[[Any, str], Any]] = {
     "list[bool]": _truths,
     "list[float]": _floats,
     "list[int]": _numbers,
+    "list[str]": _texts,
     "str": _text,
 }

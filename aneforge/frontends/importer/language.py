@@ -66,6 +66,10 @@ class Language:
         """Operations that mean the same as an op without a rule, and what they are given, with its types."""
         return None
 
+    def is_defined_otherwise(self, op: Any) -> bool:
+        """Whether the operations that mean the same are used where the rule of an op has no form for it."""
+        return False
+
     def refusal(self, op: Any) -> str:
         """Why an op without a rule is refused."""
         return "this op is not supported"

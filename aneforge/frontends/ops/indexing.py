@@ -23,9 +23,19 @@ _MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 def _gather(op: Op, x: Tensor, indices: Array, axis: int = 0, batch_dims: int = 0) -> Tensor:
     if batch_dims:
         return _gather_in_batches(op, x)
+    along = axis_of(axis, x.ndim)
     places = indices.astype(np.int64)
     places = places.reshape(()) if op.shape("indices") == () else places
-    return forms.gathered(x, axis_of(axis, x.ndim), places)
+    _check_places(places, along, x.shape[along])
+    return forms.gathered(x, along, places)
+
+
+def _check_places(places: Array, axis: int, extent: int) -> None:
+    if places.size and (places.min() < -extent or places.max() >= extent):
+        outside = places.max() if places.max() >= extent else places.min()
+        raise LoadError(
+            f"index {outside} is out of range for axis {axis} of {extent} elements; expected {-extent} to {extent - 1}"
+        )
 
 
 def _gather_in_batches(op: Op, x: Tensor) -> Tensor:

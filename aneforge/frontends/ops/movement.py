@@ -218,7 +218,7 @@ def _identity(x: Value) -> Value:
     return x
 
 
-def _broadcast_to(x: Numeric, shape: list[int]) -> Tensor:
+def _broadcast_to(x: Tensor, shape: list[int]) -> Tensor:
     return broadcast_to(x, shape or [1])
 
 
@@ -247,6 +247,14 @@ def _random_uniform(shape: list[int], low: float = 0.0, high: float = 1.0, seed:
     return af.random_uniform(shape, low, high, max(0, seed))
 
 
+def _random_normal_like(x: Tensor, mean: float = 0.0, stddev: float = 1.0, seed: int = -1) -> Tensor:
+    return _random_normal(list(x.shape), mean, stddev, seed)
+
+
+def _random_uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0, seed: int = -1) -> Tensor:
+    return _random_uniform(list(x.shape), low, high, seed)
+
+
 def _random_bernoulli(shape: list[int], prob: float = 0.5, seed: int = -1) -> Tensor:
     return af.random_uniform(shape, seed=max(0, seed)).less(prob).cast()
 
@@ -263,7 +271,9 @@ OPS: dict[str, Callable[..., object]] = {
     "pad": _pad,
     "random_bernoulli": _random_bernoulli,
     "random_normal": _random_normal,
+    "random_normal_like": _random_normal_like,
     "random_uniform": _random_uniform,
+    "random_uniform_like": _random_uniform_like,
     "reshape": _reshape,
     "reshape_like": _reshape_like,
     "reverse": _reverse,

@@ -9,8 +9,10 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import (
     convolution,
+    cumulative_product,
     cumulative_sum,
     einsum,
+    gemm,
     linear,
     matmul,
     same_pads,
@@ -114,6 +116,10 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Value | Non
     return of_heads(query, key, value, mask=np.asarray(attn_mask) != 0 if is_integer else attn_mask)
 
 
+def _cumprod(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    return cumulative_product(x, axis_of(axis, x.ndim), exclusive, reverse)
+
+
 def _cumsum(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
     return cumulative_sum(x, axis_of(axis, x.ndim), exclusive, reverse)
 
@@ -121,8 +127,10 @@ def _cumsum(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = 
 OPS: dict[str, Callable[..., object]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
+    "cumprod": _cumprod,
     "cumsum": _cumsum,
     "einsum": _einsum,
+    "gemm": gemm,
     "linear": linear,
     "matmul": _matmul,
     "scaled_dot_product_attention": _attention,

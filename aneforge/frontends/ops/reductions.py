@@ -16,11 +16,12 @@ __all__ = ["OPS"]
 
 def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
     def reduction(
-        x: Value, axes: list[int] | None = None, keep_dims: bool = False, empty_axes_keep: bool = True
+        x: Value, axes: list[int] | None = None, keep_dims: bool = False, no_axes_keep: bool | None = None
     ) -> Tensor:
-        """``empty_axes_keep``: a list of no axes reduces nothing; else it means all of them."""
+        """``no_axes_keep``: whether no axes mean that nothing is reduced. If nothing is said, an empty list does,
+        and a missing one means all axes."""
         numbers = as_number(x)
-        if axes is not None and not axes and empty_axes_keep:
+        if not axes and (axes is not None if no_axes_keep is None else no_axes_keep):
             return numbers
         places = [axis_of(axis, numbers.ndim) for axis in axes or range(numbers.ndim)]
         result = reduced(numbers, function, places, keep_dims)

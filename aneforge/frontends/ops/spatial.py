@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aneforge.frontends.forms import average_pool, max_pool, norm_pool, padded
+from aneforge.frontends.forms import average_pool, global_norm_pool, max_pool, norm_pool, padded
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops.products import pads_by_type
-from aneforge.frontends.values import Numeric
+from aneforge.frontends.values import NoForm, Numeric
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
@@ -29,6 +30,7 @@ def _window(
 
 
 def _max_pool(
+    op: Op,
     x: Numeric,
     kernel_sizes: list[int],
     strides: list[int] | None = None,
@@ -37,6 +39,8 @@ def _max_pool(
     ceil_mode: bool = False,
     dilations: list[int] | None = None,
 ) -> Tensor:
+    if op is not None and op.used(1):
+        raise NoForm("the output Indices is not supported; the engine's pool gives the values only. Remove the output")
     return max_pool(x, **_window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
 
 
@@ -49,9 +53,12 @@ def _avg_pool(
     ceil_mode: bool = False,
     dilations: list[int] | None = None,
     exclude_padding_from_average: bool = False,
+    count_include_pad: bool | None = None,
 ) -> Tensor:
+    """Whether zeros of the padding count as elements; formats state either way."""
     window = _window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations)
-    return average_pool(x, **window, count_pad=not exclude_padding_from_average)
+    counted = not exclude_padding_from_average if count_include_pad is None else count_include_pad
+    return average_pool(x, **window, count_pad=counted)
 
 
 def _norm_pool(
@@ -65,6 +72,17 @@ def _norm_pool(
     p: int = 2,
 ) -> Tensor:
     return norm_pool(x, p, **_window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
+
+
+def _over_space(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
+    def global_pool(x: Numeric) -> Tensor:
+        return function(x, tuple(range(2, x.ndim)))
+
+    return global_pool
+
+
+def _global_norm_pool(x: Numeric, p: int = 2) -> Tensor:
+    return global_norm_pool(x, p)
 
 
 def _space_to_batch(x: Tensor, block_shape: list[int], paddings: list[int]) -> Tensor:
@@ -88,6 +106,9 @@ OPS: dict[str, Callable[..., object]] = {
     "avg_pool": _avg_pool,
     "batch_to_space": _batch_to_space,
     "depth_to_space": _of_blocks(af.depth_to_space),
+    "global_avg_pool": _over_space(Tensor.mean),
+    "global_max_pool": _over_space(Tensor.amax),
+    "global_norm_pool": _global_norm_pool,
     "l2_pool": _norm_pool,
     "max_pool": _max_pool,
     "pixel_shuffle": _of_blocks(af.pixel_shuffle),
