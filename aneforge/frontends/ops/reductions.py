@@ -14,7 +14,9 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["OPS"]
 
 
-def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
+def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor], of_truths: bool) -> Callable[..., Tensor]:
+    """``of_truths``: an extreme of truth values is one itself."""
+
     def reduction(
         x: Value, axes: list[int] | None = None, keep_dims: bool = False, no_axes_keep: bool | None = None
     ) -> Tensor:
@@ -25,7 +27,7 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callabl
             return numbers
         places = [axis_of(axis, numbers.ndim) for axis in axes or range(numbers.ndim)]
         result = reduced(numbers, function, places, keep_dims)
-        return truth(result) if isinstance(x, Tensor) and x.dtype == "bool" else result
+        return truth(result) if of_truths and isinstance(x, Tensor) and x.dtype == "bool" else result
 
     return reduction
 
@@ -67,7 +69,7 @@ OPS: dict[str, Callable[..., object]] = {
     "reduce_any": _truths(Tensor.amax),
     "reduce_argmax": _position(True),
     "reduce_argmin": _position(False),
-    **{f"reduce_{name}": _reduction(function) for name, function in REDUCTIONS.items()},
+    **{f"reduce_{name}": _reduction(function, name in ("max", "min")) for name, function in REDUCTIONS.items()},
     "sort": _sorted(sort),
     "topk": _topk,
 }
