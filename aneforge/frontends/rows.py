@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from aneforge.errors import LoadError
@@ -43,6 +44,25 @@ class Row:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """By common name."""
 
+    @cached_property
+    def shown(self) -> dict[str, str]:
+        """The file's own words for its inputs, for messages."""
+        words = {common: f"input {name!r}" for name, common in self.names.items()}
+        return {**{operand: f"input {operand!r}" for operand in self.operands}, **words}
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        return frozenset(entry.name for entry in parameters(self.function))
+
+    @cached_property
+    def lists(self) -> frozenset[str]:
+        return frozenset(entry.name for entry in parameters(self.function) if entry.is_list)
+
+    @cached_property
+    def takes_node(self) -> bool:
+        """Whether the function reads the whole operation, and so every argument of the file."""
+        return all(entry.kind in (CONTEXT, "Node") for entry in parameters(self.function))
+
     @property
     def takes(self) -> list[str]:
         """The arguments, by the file's own names as far as it names them."""
@@ -52,8 +72,7 @@ class Row:
     def common_name(self, name: str) -> str:
         """The argument that a setting of the file is; the setting is refused by name if there is none."""
         common = self.names.get(name, name)
-        takes_all = all(entry.kind == CONTEXT for entry in parameters(self.function))
-        if common and not takes_all and all(entry.name != common for entry in parameters(self.function)):
+        if common and common not in self.known and not self.takes_node:
             takes = ", ".join(self.takes) or "no arguments"
             raise LoadError(f"argument {name!r} is not supported; the reader takes {takes}")
         return common
@@ -119,14 +138,13 @@ def table(
 def apply(entry: Row, op: Op) -> Any:
     """What a row gives for an operation whose arguments have names."""
     bound = dict(entry.defaults)
-    lists = {parameter.name for parameter in parameters(entry.function) if parameter.is_list}
     for name, values in op.arguments.items():
         common = entry.common_name(name)
         if common and values:
-            bound[common] = values if common in lists else values[0]
+            bound[common] = values if common in entry.lists else values[0]
     for name, text in op.attributes.items():
         common = entry.names.get(name, name)
-        if isinstance(text, str) and any(parameter.name == common for parameter in parameters(entry.function)):
+        if isinstance(text, str) and common in entry.known:
             bound.setdefault(common, text)
     return called(entry.function, bound, op)
 

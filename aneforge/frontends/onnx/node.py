@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aneforge.errors import AneforgeError, LoadError, first_line
-from aneforge.frontends.importer.calls import called, parameters
+from aneforge.frontends.importer.calls import called
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import Operation, TensorType, Type
 from aneforge.frontends.rows import Row
@@ -59,15 +59,12 @@ class Node:
 def apply(row: Row, node: Node) -> Any:
     """What a row gives for a node. If the graph language refuses it, the host computes the op."""
     try:
-        if [parameter.kind for parameter in parameters(row.function)] == ["Node"]:
+        if row.takes_node:
             return row.function(node)
         bound = row.bind(node.inputs, node.attrs)
         if "pad_type" in bound or "pad" in bound:
             _translate_pads(bound)
-        shown = {common: f"input {name!r}" for name, common in row.names.items()}
-        for operand in row.operands:
-            shown.setdefault(operand, f"input {operand!r}")
-        return called(row.function, bound, lambda: _as_op(row, node, bound), shown)
+        return called(row.function, bound, lambda: _as_op(row, node, bound), row.shown)
     except LoadError:
         raise
     except AneforgeError as error:
