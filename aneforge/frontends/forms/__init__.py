@@ -1,212 +1,23 @@
-"""Forms that every frontend needs: operations of models that the graph lacks, built from ops that it has."""
+"""Forms that every frontend needs: operations of models that the graph lacks, built from ops that it has.
+
+This is the only place that builds ops of the graph for a format. Each module lists what it offers.
+"""
 
 from __future__ import annotations
 
-from aneforge.frontends.forms.activations import (
-    SELU,
-    celu,
-    elu,
-    gelu,
-    hard_sigmoid,
-    hard_swish,
-    leaky_relu,
-    mish,
-    prelu,
-    selu,
-    shrink,
-    softplus,
-    swish,
-    threshold,
-)
-from aneforge.frontends.forms.arithmetic import (
-    added,
-    clamped,
-    divided,
-    inverse,
-    log,
-    multiplied,
-    power,
-    remainder,
-    rsqrt,
-    scaled,
-    shifted,
-    subtracted,
-)
-from aneforge.frontends.forms.attention import attention, rotary
-from aneforge.frontends.forms.indexing import (
-    gathered_elements,
-    gathered_nd,
-    scattered_elements,
-    scattered_nd,
-    scattered_rows,
-)
-from aneforge.frontends.forms.movement import (
-    broadcast_to,
-    gathered,
-    joined,
-    padded,
-    parts,
-    reshaped,
-    sliced,
-    stacked,
-    transposed,
-)
-from aneforge.frontends.forms.norms import (
-    batch_norm,
-    batch_norm_in_training,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    layer_norm_with_statistics,
-    log_softmax,
-    lp_normalised,
-    mean_variance_normalised,
-    rms_norm,
-    root_mean_square,
-)
-from aneforge.frontends.forms.numbers import (
-    LARGEST,
-    MASKED,
-    added_mask,
-    are_truths,
-    as_fp16,
-    as_number,
-    chosen,
-    compared,
-    fp16_exact,
-    known_number,
-    single,
-    truncated,
-    truth,
-)
-from aneforge.frontends.forms.products import (
-    cumulative_product,
-    cumulative_sum,
-    einsum,
-    gemm,
-    linear,
-    matmul,
-    swap_last_axes,
-)
-from aneforge.frontends.forms.quantised import dequantised, fake_quantised, quantised, range_of
-from aneforge.frontends.forms.reductions import position, reduced
-from aneforge.frontends.forms.resampling import (
-    Sampling,
-    affine_grid,
-    grid_sample,
-    resampled,
-    resize_weights,
-    roi_align,
-)
-from aneforge.frontends.forms.spatial import (
-    average_pool,
-    convolution,
-    depth_to_space,
-    fold_columns,
-    global_norm_pool,
-    max_pool,
-    norm_pool,
-    same_pads,
-    space_to_depth,
-    transposed_convolution,
-    window_sum,
-)
-
-__all__ = [
-    "LARGEST",
-    "MASKED",
-    "SELU",
-    "Sampling",
-    "added",
-    "added_mask",
-    "affine_grid",
-    "are_truths",
-    "as_fp16",
-    "as_number",
-    "attention",
-    "average_pool",
-    "batch_norm",
-    "batch_norm_in_training",
-    "broadcast_to",
-    "celu",
-    "chosen",
-    "clamped",
-    "compared",
-    "convolution",
-    "cumulative_product",
-    "cumulative_sum",
-    "depth_to_space",
-    "dequantised",
-    "divided",
-    "einsum",
-    "elu",
-    "fake_quantised",
-    "fold_columns",
-    "fp16_exact",
-    "gathered",
-    "gathered_elements",
-    "gathered_nd",
-    "gelu",
-    "gemm",
-    "global_norm_pool",
-    "grid_sample",
-    "group_norm",
-    "hard_sigmoid",
-    "hard_swish",
-    "instance_norm",
-    "inverse",
-    "joined",
-    "known_number",
-    "layer_norm",
-    "layer_norm_with_statistics",
-    "leaky_relu",
-    "linear",
-    "log",
-    "log_softmax",
-    "lp_normalised",
-    "matmul",
-    "max_pool",
-    "mean_variance_normalised",
-    "mish",
-    "multiplied",
-    "norm_pool",
-    "padded",
-    "parts",
-    "position",
-    "power",
-    "prelu",
-    "quantised",
-    "range_of",
-    "reduced",
-    "remainder",
-    "resampled",
-    "reshaped",
-    "resize_weights",
-    "rms_norm",
-    "roi_align",
-    "root_mean_square",
-    "rotary",
-    "rsqrt",
-    "same_pads",
-    "scaled",
-    "scattered_elements",
-    "scattered_nd",
-    "scattered_rows",
-    "selu",
-    "shifted",
-    "shrink",
-    "single",
-    "sliced",
-    "softplus",
-    "space_to_depth",
-    "stacked",
-    "subtracted",
-    "swap_last_axes",
-    "swish",
-    "threshold",
-    "transposed",
-    "transposed_convolution",
-    "truncated",
-    "truth",
-    "window_sum",
-]
+from aneforge.frontends.forms.activations import *
+from aneforge.frontends.forms.arithmetic import *
+from aneforge.frontends.forms.attention import *
+from aneforge.frontends.forms.indexing import *
+from aneforge.frontends.forms.movement import *
+from aneforge.frontends.forms.norms import *
+from aneforge.frontends.forms.numbers import *
+from aneforge.frontends.forms.pointwise import *
+from aneforge.frontends.forms.products import *
+from aneforge.frontends.forms.quantised import *
+from aneforge.frontends.forms.recurrent import *
+from aneforge.frontends.forms.reductions import *
+from aneforge.frontends.forms.resampling import *
+from aneforge.frontends.forms.signal import *
+from aneforge.frontends.forms.sorting import *
+from aneforge.frontends.forms.spatial import *

@@ -20,9 +20,13 @@ __all__ = [
     "instance_norm",
     "layer_norm",
     "layer_norm_with_statistics",
+    "log_softmax",
+    "lp_normalised",
+    "mean_variance_normalised",
+    "rms_norm",
+    "root_mean_square",
+    "whitened",
 ]
-__all__ += ["log_softmax", "lp_normalised", "mean_variance_normalised", "rms_norm"]
-__all__ += ["root_mean_square", "whitened"]
 
 Array = np.ndarray
 

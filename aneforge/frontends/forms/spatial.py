@@ -24,8 +24,11 @@ __all__ = [
     "global_norm_pool",
     "max_pool",
     "norm_pool",
+    "same_pads",
+    "space_to_depth",
+    "transposed_convolution",
+    "window_sum",
 ]
-__all__ += ["same_pads", "space_to_depth", "transposed_convolution", "window_sum"]
 
 Pads = Sequence[tuple[int, int]]
 
