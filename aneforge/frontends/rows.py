@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from aneforge.errors import LoadError
-from aneforge.frontends.importer.calls import CONTEXT, MISSING, called, parameters
+from aneforge.frontends.importer.calls import CONTEXT, called, parameters
 from aneforge.frontends.importer.op import Op
 
 __all__ = ["IGNORED", "Row", "Rows", "apply", "row", "table"]
@@ -147,8 +147,3 @@ def apply(entry: Row, op: Op) -> Any:
         if isinstance(text, str) and common in entry.known:
             bound.setdefault(common, text)
     return called(entry.function, bound, op)
-
-
-def required(entry: Row) -> list[str]:
-    """The arguments that an op cannot do without."""
-    return [parameter.name for parameter in parameters(entry.function) if parameter.default is MISSING]

@@ -12,7 +12,7 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["Array", "NoForm", "Numeric", "Value", "along_axis", "as_tensor", "axis_of", "known", "number", "shaped"]
-__all__ += ["whole_numbers", "without_axes"]
+__all__ += ["without_axes"]
 
 Array = np.ndarray
 Value = np.ndarray | Encoded | Tensor
@@ -31,10 +31,6 @@ def known(value: Value | None, what: str) -> Array:
     if value is None:
         raise LoadError(f"{what} is missing; the op needs it")
     return np.asarray(value)
-
-
-def whole_numbers(value: Value | None, what: str) -> list[int]:
-    return [int(number) for number in known(value, what).reshape(-1)]
 
 
 def as_tensor(value: Value | None) -> Tensor:
