@@ -108,6 +108,16 @@ LAYERS: dict[str, Layer] = {
             exclude_padding_from_average=False,
         ),
     ),
+    "norm pool": one(
+        "LpPool", kernel_shape=[2, 2], strides=[2, 2], p=2,
+        mil=lambda mb, x: mb.l2_pool(x=x, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid"),
+    ),
+    "norm pool, rounded up": one(
+        "LpPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1, p=2,
+        mil=lambda mb, x: mb.l2_pool(
+            x=x, kernel_sizes=[3, 3], strides=[2, 2], pad_type="custom", pad=[1, 1, 1, 1], ceil_mode=True
+        ),
+    ),
     "bilinear, half pixels": one(
         "Resize", None, f([1, 1, 2, 2]), mode="linear", coordinate_transformation_mode="half_pixel",
         mil=lambda mb, x: mb.resize_bilinear(

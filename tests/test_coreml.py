@@ -44,7 +44,7 @@ def test_random_numbers_are_read_with_their_shape(op: str, tmp_path: Path) -> No
 def test_every_op_of_the_matrix_is_ruled_hosted_or_refused_with_a_reason() -> None:
     from aneforge.frontends.coreml.control import CONTROL
     from aneforge.frontends.coreml.matrix import REFUSED
-    from aneforge.frontends.ops import RULES
+    from aneforge.frontends.coreml.table import ROWS
     from aneforge.targets import store
 
     matrix = [row["mil"] for row in store.load("ops")["mil_matrix"]]
@@ -57,7 +57,7 @@ def test_every_op_of_the_matrix_is_ruled_hosted_or_refused_with_a_reason() -> No
             assert reason, op
             assert op in REFUSED, op
         else:
-            assert op in RULES or op in CONTROL or op in ("fill", "range_1d"), op
+            assert op in ROWS or op in CONTROL or op in ("fill", "range_1d"), op
     tested = {each.values[0].op for each in CASES}
     untested = {op for op, (how, _) in rows.items() if how != "refused"} - tested
     beside = {"const", "classify", "read_state", "write_state", "coreml_update_state", "dequantize", "acosh", "asinh"}

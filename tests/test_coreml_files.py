@@ -5,9 +5,8 @@ everything that can be wrong with them."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -442,10 +441,41 @@ def test_an_op_without_a_rule_names_itself_and_why(tmp_path: Path) -> None:
         coreml.read(place)
 
 
-def test_without_coremltools_the_extra_is_named(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "coremltools.proto.Model_pb2", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+_READ_WITHOUT_COREMLTOOLS = """
+import sys
+sys.modules["coremltools"] = None  # an import of it fails
+import aneforge as af
+graph = af.load(sys.argv[1])
+print(len(graph.nodes), [node.name for node in graph.outputs])
+"""
+
+
+def test_reading_needs_no_coremltools(whole: Path) -> None:
+    """In a process of its own, where coremltools cannot be imported and no generated module is loaded."""
+    command = [sys.executable, "-c", _READ_WITHOUT_COREMLTOOLS, str(whole)]
+    environment = {**os.environ, "ANEFORGE_NO_CACHE": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    graph = af.load(whole)
+    assert result.stdout.strip() == f"{len(graph.nodes)} {[node.name for node in graph.outputs]}", result.stderr
+
+
+def test_descriptors_are_those_of_the_installed_coremltools() -> None:
+    from coremltools.proto import Model_pb2
+
+    from aneforge.frontends.coreml.proto import message_class
+
+    ours, theirs = message_class("Model").DESCRIPTOR, Model_pb2.DESCRIPTOR.message_types_by_name["Model"]
+    assert {field.name: field.number for field in theirs.fields} == {field.name: field.number for field in ours.fields}
+
+
+def test_without_protobuf_the_extra_is_named(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aneforge.frontends.coreml import proto
+
+    def missing(name: str) -> None:
+        raise ImportError("No module named 'google.protobuf'")
+
+    monkeypatch.setattr(proto, "message_class", missing)
     with pytest.raises(
-        LoadError, match=r"reading Core ML needs coremltools: pip install 'aneforge-compiler\[coreml\]'"
+        LoadError, match=r"reading Core ML needs protobuf \(No module .*: pip install 'aneforge-compiler\[coreml\]'"
     ):
         coreml.read(whole)

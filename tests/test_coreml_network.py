@@ -33,9 +33,9 @@ def test_a_layer_means_what_its_documentation_says(each: Case, tmp_path: Path) -
 
 
 def test_every_layer_of_the_specification_is_ruled_or_refused() -> None:
-    from aneforge.frontends.coreml.proto import model_proto
+    from aneforge.frontends.coreml.proto import message_class
 
-    layers = model_proto(Path("x")).NeuralNetwork__pb2.NeuralNetworkLayer.DESCRIPTOR.oneofs_by_name["layer"].fields
+    layers = message_class("NeuralNetworkLayer").DESCRIPTOR.oneofs_by_name["layer"].fields
     names = {each.name for each in layers}
     assert names == set(LAYERS) | set(REFUSED) | set(CONTROL)
     assert not set(LAYERS) & set(REFUSED)

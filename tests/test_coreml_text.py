@@ -209,7 +209,7 @@ def test_loops_are_written_out_within_bounds(tmp_path: Path) -> None:
             "slice_by_index(x = x, begin = tensor<int32, [1]>([0]), end = tensor<int32, [1]>([1]))",
             "begin has 1 values and end has 1; expected 3",
         ),
-        ("gather(x = x, indices = int32(9), axis = int32(0))", "index 9 is outside axis 0"),
+        ("gather(x = x, indices = int32(9), axis = int32(0))", "index 9 is out of range for axis 0"),
         ("relu()", "argument 'x' is missing"),
     ],
 )

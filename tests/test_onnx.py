@@ -404,7 +404,7 @@ def test_bytes_are_divided_as_bytes_are(tmp_path):
             helper.make_node("Split", ["x"], ["y"], "s", num_outputs=99),
             "num_outputs is 99, but the node has 1",
         ),
-        (helper.make_node("DepthToSpace", ["x"], ["y"], "d"), r"d \(DepthToSpace\): invalid attribute or argument: "),
+        (helper.make_node("DepthToSpace", ["x"], ["y"], "d"), r"d \(DepthToSpace\): argument 'blocksize' is missing"),
     ],
 )
 def test_attributes_that_make_no_sense(tmp_path, node, message):

@@ -11,9 +11,8 @@ import pytest
 
 import aneforge as af
 from aneforge.frontends import LoadError
-from aneforge.frontends.onnx import attention, contrib
-from aneforge.frontends.onnx import tables as onnx_tables
-from aneforge.frontends.onnx.node import Node
+from aneforge.frontends.onnx.node import Node, apply
+from aneforge.frontends.onnx.table import PREFERRED
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -548,9 +547,7 @@ def test_ops_as_older_files_have_them(tmp_path, kind, opset, settings, shapes, w
 
 
 @pytest.fixture
-def microsoft(monkeypatch):
-    """The reader with the rules of this domain, whatever it has already."""
-    monkeypatch.setattr(onnx_tables, "CONTRIB", {**onnx_tables.CONTRIB, **contrib.CONTRIB})
+def microsoft():
     pytest.importorskip("onnxruntime")
 
 
@@ -673,8 +670,8 @@ def test_attention_as_products(samples, settings):
     rng = np.random.default_rng(34)
     arrays = [half(rng, samples, 4, 5, 8), half(rng, samples, 2, 5, 8), half(rng, samples, 2, 5, 8)]
     given = [af.input(each.shape) for each in arrays]
-    node = Node("Attention", "attend", 23, dict(settings))
-    found = attention.PREFERRED["Attention"](node, *given)
+    node = Node("Attention", "attend", 23, dict(settings), inputs=given)
+    found = apply(PREFERRED["Attention"], node)
     assert isinstance(found, af.Tensor)
     proto = helper.make_node("Attention", ["q", "k", "v"], ["y"], **settings)
     feeds = dict(zip("qkv", arrays, strict=True))
@@ -689,7 +686,7 @@ def test_a_mask_of_truth_values_is_added():
     given = [af.input(each.shape) for each in arrays]
     mask = rng.random((4, 5)) > 0.4
     mask[:, 0] = True
-    found = attention.PREFERRED["Attention"](Node("Attention", "attend", 23), *given, mask)
+    found = apply(PREFERRED["Attention"], Node("Attention", "attend", 23, inputs=[*given, mask]))
     assert isinstance(found, af.Tensor)
     proto = helper.make_node("Attention", ["q", "k", "v", "m"], ["y"])
     feeds = dict(zip("qkv", arrays, strict=True)) | {"m": mask}
@@ -698,7 +695,7 @@ def test_a_mask_of_truth_values_is_added():
     assert found.op == "matmul"
     mask[2] = False  # such a row gives zeros, which the layer does not
     with pytest.raises(LoadError, match="a row of the mask excludes every key"):
-        attention.PREFERRED["Attention"](Node("Attention", "attend", 23), *given, mask)
+        apply(PREFERRED["Attention"], Node("Attention", "attend", 23, inputs=[*given, mask]))
 
 
 # Refusals.

@@ -29,7 +29,7 @@ _INDEX = "files.json"
 _MOST_REMEMBERED = 1024  # digests in the index; the oldest go first
 _SETTLED_NS = 2_000_000_000  # a file that is older than this has times that a later change cannot repeat
 _AT_ONCE = 1 << 22  # bytes that are hashed at a time
-_READERS = ("numpy", "onnx", "torch", "coremltools", "coreai")
+_READERS = ("numpy", "onnx", "torch", "protobuf", "coreai")
 """Packages that take part in an import: another version may give another graph."""
 
 

@@ -23,7 +23,8 @@ __all__ = ["Finding", "examine", "run"]
 REQUIRED = ("numpy", "typer", "jinja2")
 EXTRAS = {
     "onnx": ("onnx", "reads .onnx"),
-    "coreml": ("coremltools", "reads and writes .mlpackage"),
+    "coreml": ("google.protobuf", "reads .mlpackage and .mlmodel"),
+    "coreml-export": ("coremltools", "writes .mlpackage"),
     "torch": ("torch", "reads .pt2 and modules"),
     "coreai": ("coreai", "reads .aimodel"),
     "sweep": ("pyarrow", "writes the tables of sweeps as Parquet"),
@@ -114,9 +115,16 @@ def _threads() -> Finding:
 
 def _extra(name: str) -> Finding:
     module, what = EXTRAS[name]
-    if find_spec(module) is None:
+    if not _is_installed(module):
         return Finding(name, "not installed", f"{what}; install with: {install_hint(name)}")
-    return Finding(name, _version_of(module) or "installed", what)
+    return Finding(name, _version_of(module.removeprefix("google.")) or "installed", what)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it is missing
+        return False
 
 
 def _target() -> Finding:

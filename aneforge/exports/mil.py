@@ -40,7 +40,7 @@ def quiet_mil() -> Mil:
             from coremltools.converters.mil import mil
     except ImportError:
         raise AneforgeError(
-            f"coremltools: writing Core ML needs this package. Install it with {install_hint('coreml')}"
+            f"coremltools: writing Core ML needs this package. Install it with {install_hint('coreml-export')}"
         ) from None
     return Mil(coremltools, mil)
 

@@ -11,12 +11,14 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["NoForm", "Value", "along_axis", "as_tensor", "axis_of", "known", "number", "shaped", "whole_numbers"]
+__all__ = ["Array", "NoForm", "Numeric", "Value", "along_axis", "as_tensor", "axis_of", "known", "number", "shaped"]
 __all__ += ["without_axes"]
 
 Array = np.ndarray
 Value = np.ndarray | Encoded | Tensor
 """A known array, a known weight in a compressed form, or what the graph computes."""
+Numeric = Tensor
+"""A tensor of numbers: a parameter of this type gets truth values as 0 and 1, and constants as fp16 holds them."""
 
 
 class NoForm(LoadError):  # noqa: N818 - a way for the op to take rather than a fault of the file
@@ -29,10 +31,6 @@ def known(value: Value | None, what: str) -> Array:
     if value is None:
         raise LoadError(f"{what} is missing; the op needs it")
     return np.asarray(value)
-
-
-def whole_numbers(value: Value | None, what: str) -> list[int]:
-    return [int(number) for number in known(value, what).reshape(-1)]
 
 
 def as_tensor(value: Value | None) -> Tensor:

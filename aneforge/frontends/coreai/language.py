@@ -8,7 +8,7 @@ from typing import Any
 from aneforge.errors import LoadError
 from aneforge.frontends.coreai.control import CONTROL, Token
 from aneforge.frontends.coreai.known import STATIC
-from aneforge.frontends.coreai.rules import RULES
+from aneforge.frontends.coreai.rules import ROWS
 from aneforge.frontends.coreai.table import COMPARED, MOVED, REFUSED
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import CommonLanguage
@@ -37,5 +37,5 @@ def import_function(file: str, functions: Mapping[str, Function], name: str) -> 
                 f"{file}: input {label!r} is {kind}; its shape must be fixed. Fix it before you save the asset "
                 "(AIProgram.set_static_shape_config)"
             )
-    language = _CoreAI(CONTROL, RULES, REFUSED, MOVED, COMPARED, STATIC, "coreai")
+    language = _CoreAI(CONTROL, ROWS, REFUSED, MOVED, COMPARED, STATIC, "coreai")
     return Importer(file, language, function, functions=functions).graph()

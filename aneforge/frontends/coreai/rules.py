@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +16,26 @@ from aneforge.errors import LoadError
 from aneforge.frontends import forms, ops
 from aneforge.frontends.coreai import compressed
 from aneforge.frontends.coreai.known import scan_function, slice_places, split_sizes, spread_shape
+from aneforge.frontends.coreai.table import REFUSED
+from aneforge.frontends.coreml.table import ROWS as MIL
 from aneforge.frontends.forms import LARGEST, as_number, sliced
-from aneforge.frontends.importer.op import Op, Rule
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import Block, is_whole
+from aneforge.frontends.rows import Row, apply
 from aneforge.frontends.values import NoForm, Value
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
+__all__ = ["ROWS"]
 
 Array = np.ndarray
 Pads = list[tuple[int, int]]
 
 _MOST_WEIGHTS = 1 << 24
 _CLOSE = 2e-3  # the error of a reciprocal in fp16 is smaller
+_COMMON = {name: MIL.get(name) or Row(name, function) for name, function in ops.OPS.items() if name not in REFUSED}
+"""The common ops by the names of MIL, which Core AI shares."""
 
 
 # Arithmetic.
@@ -43,31 +49,31 @@ def _constant_number(value: Value) -> float | None:
     return float(number) if (value == number).all() else None
 
 
-def _with_numbers(rule: Rule) -> Rule:
+def _with_numbers(name: str) -> Callable[[Op], Any]:
     """Turn a constant that the file broadcasts to the full shape back into a number."""
 
-    def collapsed(op: Op) -> Tensor:
+    def collapsed(op: Op) -> Any:
         arguments = dict(op.arguments)
-        for name, other in (("x", "y"), ("y", "x")):
-            number, other_type = _constant_number(op.value(name)), op.type_of(other)
+        for side, other in (("x", "y"), ("y", "x")):
+            number, other_type = _constant_number(op.value(side)), op.type_of(other)
             if number is not None and other_type is not None and other_type.static == op.out_shape():
-                arguments[name] = [np.asarray(number)]
-        return rule(replace(op, arguments=arguments))
+                arguments[side] = [np.asarray(number)]
+        return apply(_COMMON[name], replace(op, arguments=arguments))
 
     return collapsed
 
 
-def _mul(op: Op) -> Tensor:
+def _mul(op: Op) -> Any:
     for pool, count in (("x", "y"), ("y", "x")):
         average = _average(op, pool, count, inverse=True)
         if average is not None:
             return average
-    return _with_numbers(ops.RULES["mul"])(op)
+    return _with_numbers("mul")(op)
 
 
-def _divide(op: Op) -> Tensor:
+def _divide(op: Op) -> Any:
     average = _average(op, "x", "y", inverse=False)
-    return _with_numbers(ops.RULES["real_div"])(op) if average is None else average
+    return _with_numbers("real_div")(op) if average is None else average
 
 
 def _floor_divide(op: Op) -> Tensor:
@@ -78,7 +84,7 @@ def _floor_divide(op: Op) -> Tensor:
     return forms.divided(op.tensor(), op.tensor("y"), "floor")
 
 
-def _cast(op: Op) -> Tensor:
+def _cast(op: Op) -> Any:
     """A cast to integers removes the fraction. Casts that may wrap around are refused, since the engine does not
     wrap."""
     before, after = op.dtype("x"), op.text("dtype")
@@ -89,7 +95,7 @@ def _cast(op: Op) -> Tensor:
             raise NoForm(
                 f"a cast of computed numbers to {after} wraps around, but the engine does not; use int16 or more bits"
             )
-    return ops.RULES["cast"](op)
+    return apply(_COMMON["cast"], op)
 
 
 def _can_hold(outer: str, inner: str) -> bool:
@@ -338,11 +344,11 @@ def _split(op: Op) -> list[Tensor]:
     return forms.parts(x, axis, split_sizes(op, x.shape[axis]))
 
 
-def _scatter_nd(op: Op) -> Tensor:
+def _scatter_nd(op: Op) -> Any:
     (block,) = op.blocks
     if list(block.operations) or len(block.inputs) != 2 or block.outputs != [block.inputs[1][0]]:
         raise NoForm("a block that combines updates with old values is not supported; use one that replaces them")
-    return ops.RULES["scatter_nd"](op)
+    return apply(_COMMON["scatter_nd"], op)
 
 
 # Reductions with a block that combines two elements.
@@ -410,8 +416,8 @@ def _scan(op: Op) -> Tensor:
 
 _SPREAD = ("add", "sub", "pow", "fmod", "equal", "not_equal", "greater")
 
-RULES: dict[str, Rule] = {
-    **{name: _with_numbers(ops.RULES[name]) for name in _SPREAD},
+_OWN: dict[str, Callable[[Op], Any]] = {
+    **{name: _with_numbers(name) for name in _SPREAD},
     **dict.fromkeys(("conv2d", "conv3d"), _convolution),
     **dict.fromkeys(("conv_transpose2d", "conv_transpose3d"), _transposed),
     **dict.fromkeys(("max_pool_2d", "max_pool_3d"), _max_pool),
@@ -434,3 +440,6 @@ RULES: dict[str, Rule] = {
     "slice_update": _slice_update,
     "split": _split,
 }
+
+ROWS: dict[str, Row] = {**_COMMON, **{name: Row(name, function) for name, function in _OWN.items()}}
+"""By op: the common one, or a rule of this language."""

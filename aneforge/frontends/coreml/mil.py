@@ -10,11 +10,11 @@ import numpy as np
 from aneforge.frontends.coreml.blobs import Weights
 from aneforge.frontends.coreml.control import CONTROL
 from aneforge.frontends.coreml.matrix import REFUSED
+from aneforge.frontends.coreml.table import ROWS
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import CommonLanguage, Scope
-from aneforge.frontends.importer.op import Op, Rule
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.importer.ports import Port
-from aneforge.frontends.ops import BEYOND_MIL
 from aneforge.frontends.records import Function, Operation, Stored
 from aneforge.graph.graph import Graph
 
@@ -29,9 +29,6 @@ class _Mil(CommonLanguage):
                 operation.inputs[key] = [value]
         return super().bind(importer, operation, scope)
 
-    def rule(self, op: Op) -> Rule | None:
-        return None if op.kind in BEYOND_MIL else super().rule(op)
-
 
 def import_function(
     file: str,
@@ -41,5 +38,5 @@ def import_function(
     fixed: Mapping[str, Any],
     ports: Mapping[str, Port],
 ) -> Graph:
-    language = _Mil(CONTROL, refused=REFUSED)
+    language = _Mil(CONTROL, ROWS, REFUSED)
     return Importer(file, language, function, dims=dims, fixed=fixed, ports=ports, weights=weights).graph()

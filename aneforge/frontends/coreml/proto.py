@@ -1,46 +1,49 @@
-"""The protobuf classes of Core ML, without the rest of coremltools.
+# pyright: reportMissingImports=false
+"""The protobuf classes of Core ML models, from descriptors that this package ships.
 
-Importing coremltools takes seconds and warns about libraries that only a Mac has. Its protobuf modules do not import
-the rest of it, so they are loaded from its folder under a package name of our own.
+``descriptors/model.binpb`` is the published ``Model.proto`` and all that it imports, as one serialized
+FileDescriptorSet, under the BSD notice beside it (``tools/coreml_descriptors.py`` writes it). The classes live in a
+pool of their own, so that an installed coremltools, which registers the same names, is not in their way.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import types
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
 
-__all__ = ["model_proto"]
+__all__ = ["message_class", "model_class"]
 
-_PACKAGE = "_aneforge_coreml_proto"
+_DESCRIPTORS = Path(__file__).parent / "descriptors" / "model.binpb"
+_PACKAGE = "CoreML.Specification"
 
 
-def model_proto(file: Path) -> Any:
-    """The module of the class ``Model``. The error names ``file`` if coremltools is not installed."""
-    loaded = sys.modules.get("coremltools.proto.Model_pb2")
-    if loaded is not None:
-        return loaded
+def model_class(file: str) -> Any:
+    """The class ``Model``. The error names ``file`` if protobuf is missing or does not fit."""
     try:
-        package_spec = importlib.util.find_spec("coremltools")
-    except (ImportError, ValueError):
-        package_spec = None
-    places = list(package_spec.submodule_search_locations or []) if package_spec is not None else []
-    if not places:
-        raise LoadError(f"{file.name}: reading Core ML needs coremltools: {install_hint('coreml')}")
-    if _PACKAGE not in sys.modules:
-        package = types.ModuleType(_PACKAGE)
-        package.__path__ = [str(Path(place) / "proto") for place in places]
-        sys.modules.setdefault(_PACKAGE, package)  # another thread may have been faster
-    try:
-        return importlib.import_module(f"{_PACKAGE}.Model_pb2")
-    except (ImportError, TypeError, AttributeError) as error:  # protobuf is missing, or its version does not fit
+        return message_class("Model")
+    except (ImportError, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise LoadError(
-            f"{file.name}: coremltools' protobuf classes do not load ({reason}): {install_hint('coreml')}"
-        ) from None
+        raise LoadError(f"{file}: reading Core ML needs protobuf ({reason}): {install_hint('coreml')}") from None
+
+
+@lru_cache(maxsize=64)
+def message_class(name: str) -> Any:
+    """The class of one message of Core ML's specification."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    return GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+@lru_cache(maxsize=1)
+def _pool() -> Any:
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(_DESCRIPTORS.read_bytes()).file:
+        pool.Add(file)
+    return pool

@@ -13,7 +13,7 @@ from aneforge.frontends.coreml.blobs import Weights
 from aneforge.frontends.coreml.mil import import_function
 from aneforge.frontends.coreml.package import specification
 from aneforge.frontends.coreml.ports import ports_of
-from aneforge.frontends.coreml.proto import model_proto
+from aneforge.frontends.coreml.proto import model_class
 from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.records import Function
 from aneforge.graph.graph import Graph
@@ -84,12 +84,12 @@ def _dims_of(stage: Any, dims: Mapping[str, int]) -> dict[str, int]:
 
 
 def _parse_model(file: Path, path: Path) -> Any:
-    proto = model_proto(file)
+    kind = model_class(file.name)
     if path.stat().st_size > _MOST_SPECIFICATION:
         raise LoadError(
             f"{file.name}: the specification has {path.stat().st_size:,} bytes; the limit of protobuf is 2 GiB"
         )
-    model = proto.Model()
+    model = kind()
     try:
         model.ParseFromString(path.read_bytes())
     except Exception as error:  # protobuf's errors have no common class across its versions

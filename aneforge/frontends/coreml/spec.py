@@ -94,12 +94,12 @@ def _operation(proto: Any, name: str, depth: int) -> Operation:
     outputs = _ports(proto.outputs, name)
     where = f"{name}: {outputs[0][0] if outputs else 'operation'} ({proto.type})"
     inputs: dict[str, list[Binding]] = {}
-    for key, argument in proto.inputs.items():
+    for key in sorted(proto.inputs):  # protobuf's own order of a map differs from process to process
         inputs[key] = [
             Ref(binding.name) if binding.WhichOneof("binding") == "name" else _value(binding.value, where)
-            for binding in argument.arguments
+            for binding in proto.inputs[key].arguments
         ]
-    attributes = {key: _value(value, where) for key, value in proto.attributes.items()}
+    attributes = {key: _value(proto.attributes[key], where) for key in sorted(proto.attributes)}
     blocks = [_block(block, name, depth + 1) for block in proto.blocks]
     return Operation(proto.type, inputs, outputs, attributes, blocks)
 

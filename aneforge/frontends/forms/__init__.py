@@ -1,169 +1,23 @@
-"""Forms that every frontend needs: operations of models that the graph lacks, built from ops that it has."""
+"""Forms that every frontend needs: operations of models that the graph lacks, built from ops that it has.
+
+This is the only place that builds ops of the graph for a format. Each module lists what it offers.
+"""
 
 from __future__ import annotations
 
-from aneforge.frontends.forms.activations import (
-    SELU,
-    celu,
-    elu,
-    gelu,
-    hard_sigmoid,
-    hard_swish,
-    leaky_relu,
-    mish,
-    prelu,
-    selu,
-    shrink,
-    softplus,
-    swish,
-    threshold,
-)
-from aneforge.frontends.forms.arithmetic import (
-    added,
-    clamped,
-    divided,
-    inverse,
-    log,
-    multiplied,
-    power,
-    remainder,
-    rsqrt,
-    scaled,
-    shifted,
-    subtracted,
-)
-from aneforge.frontends.forms.attention import attention, rotary
-from aneforge.frontends.forms.indexing import (
-    gathered_elements,
-    gathered_nd,
-    scattered_elements,
-    scattered_nd,
-    scattered_rows,
-)
-from aneforge.frontends.forms.movement import broadcast_to, gathered, padded, parts, reshaped, sliced, transposed
-from aneforge.frontends.forms.norms import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    log_softmax,
-    rms_norm,
-)
-from aneforge.frontends.forms.numbers import (
-    LARGEST,
-    MASKED,
-    added_mask,
-    are_truths,
-    as_fp16,
-    as_number,
-    chosen,
-    compared,
-    fp16_exact,
-    known_number,
-    single,
-    truncated,
-    truth,
-)
-from aneforge.frontends.forms.products import cumulative_sum, einsum, linear, matmul
-from aneforge.frontends.forms.quantised import dequantised, fake_quantised, quantised, range_of
-from aneforge.frontends.forms.reductions import position, reduced
-from aneforge.frontends.forms.resampling import (
-    Sampling,
-    affine_grid,
-    grid_sample,
-    resampled,
-    resize_weights,
-    roi_align,
-)
-from aneforge.frontends.forms.spatial import (
-    average_pool,
-    convolution,
-    max_pool,
-    same_pads,
-    transposed_convolution,
-    window_sum,
-)
-
-__all__ = [
-    "LARGEST",
-    "MASKED",
-    "SELU",
-    "Sampling",
-    "added",
-    "added_mask",
-    "affine_grid",
-    "are_truths",
-    "as_fp16",
-    "as_number",
-    "attention",
-    "average_pool",
-    "batch_norm",
-    "broadcast_to",
-    "celu",
-    "chosen",
-    "clamped",
-    "compared",
-    "convolution",
-    "cumulative_sum",
-    "dequantised",
-    "divided",
-    "einsum",
-    "elu",
-    "fake_quantised",
-    "fp16_exact",
-    "gathered",
-    "gathered_elements",
-    "gathered_nd",
-    "gelu",
-    "grid_sample",
-    "group_norm",
-    "hard_sigmoid",
-    "hard_swish",
-    "instance_norm",
-    "inverse",
-    "known_number",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "log",
-    "log_softmax",
-    "matmul",
-    "max_pool",
-    "mish",
-    "multiplied",
-    "padded",
-    "parts",
-    "position",
-    "power",
-    "prelu",
-    "quantised",
-    "range_of",
-    "reduced",
-    "remainder",
-    "resampled",
-    "reshaped",
-    "resize_weights",
-    "rms_norm",
-    "roi_align",
-    "rotary",
-    "rsqrt",
-    "same_pads",
-    "scaled",
-    "scattered_elements",
-    "scattered_nd",
-    "scattered_rows",
-    "selu",
-    "shifted",
-    "shrink",
-    "single",
-    "sliced",
-    "softplus",
-    "subtracted",
-    "swish",
-    "threshold",
-    "transposed",
-    "transposed_convolution",
-    "truncated",
-    "truth",
-    "window_sum",
-]
+from aneforge.frontends.forms.activations import *
+from aneforge.frontends.forms.arithmetic import *
+from aneforge.frontends.forms.attention import *
+from aneforge.frontends.forms.indexing import *
+from aneforge.frontends.forms.movement import *
+from aneforge.frontends.forms.norms import *
+from aneforge.frontends.forms.numbers import *
+from aneforge.frontends.forms.pointwise import *
+from aneforge.frontends.forms.products import *
+from aneforge.frontends.forms.quantised import *
+from aneforge.frontends.forms.recurrent import *
+from aneforge.frontends.forms.reductions import *
+from aneforge.frontends.forms.resampling import *
+from aneforge.frontends.forms.signal import *
+from aneforge.frontends.forms.sorting import *
+from aneforge.frontends.forms.spatial import *

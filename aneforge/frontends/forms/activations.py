@@ -7,7 +7,7 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.arithmetic import scaled, shifted
 from aneforge.frontends.forms.numbers import as_number, compared, single
-from aneforge.frontends.values import Value
+from aneforge.frontends.values import Numeric, Value
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -33,21 +33,21 @@ _GELU = {"none": "exact", "exact": "exact", "tanh": "tanh", "tanh_approximation"
 _GELU |= {"sigmoid": "sigmoid", "sigmoid_approximation": "sigmoid"}
 
 
-def gelu(x: Tensor, approximation: str = "exact") -> Tensor:
+def gelu(x: Numeric, mode: str = "exact") -> Tensor:
     """The exact gelu and the one by tanh are the same table on the engine: identical bits on an M6 (N42), the same
     value at zero on an M5 Pro (N84). So both are the graph's gelu. The sigmoid approximation is a different
     function."""
-    if approximation.lower() not in _GELU:
-        raise LoadError(f"approximation {approximation!r} is not supported; choose one: {', '.join(_GELU)}")
-    return swish(x, 1.702) if _GELU[approximation.lower()] == "sigmoid" else x.gelu()
+    if mode.lower() not in _GELU:
+        raise LoadError(f"approximation {mode!r} is not supported; choose one: {', '.join(_GELU)}")
+    return swish(x, 1.702) if _GELU[mode.lower()] == "sigmoid" else x.gelu()
 
 
-def swish(x: Tensor, beta: float = 1.0) -> Tensor:
+def swish(x: Numeric, beta: float = 1.0) -> Tensor:
     """x * sigmoid(beta * x). The engine has a table for beta 1."""
     return x.silu() if beta == 1.0 else x * scaled(x, beta).sigmoid()
 
 
-def hard_sigmoid(x: Tensor, alpha: float = 1 / 6, beta: float = 0.5) -> Tensor:
+def hard_sigmoid(x: Numeric, alpha: float = 1 / 6, beta: float = 0.5) -> Tensor:
     return x.sigmoid_hard(single(alpha), single(beta))
 
 
@@ -55,12 +55,12 @@ def hard_swish(x: Tensor) -> Tensor:
     return x * hard_sigmoid(x)
 
 
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+def elu(x: Numeric, alpha: float = 1.0) -> Tensor:
     return x.elu(single(alpha))
 
 
-def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
-    return x.leaky_relu(single(slope))
+def leaky_relu(x: Numeric, alpha: float = 0.01) -> Tensor:
+    return x.leaky_relu(single(alpha))
 
 
 def mish(x: Tensor) -> Tensor:
@@ -71,11 +71,11 @@ SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
 """The constants of selu, the same in every format."""
 
 
-def selu(x: Tensor, alpha: float = SELU["alpha"], scale: float = SELU["gamma"]) -> Tensor:
-    return scaled(elu(x, alpha), scale)
+def selu(x: Numeric, alpha: float = SELU["alpha"], gamma: float = SELU["gamma"]) -> Tensor:
+    return scaled(elu(x, alpha), gamma)
 
 
-def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+def celu(x: Numeric, alpha: float = 1.0) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)), which is alpha * elu(x / alpha)."""
     if alpha == 0.0:
         raise LoadError("alpha must not be 0")
@@ -87,7 +87,7 @@ def softplus(x: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
     return scaled(scaled(x, beta).softplus(), alpha)
 
 
-def prelu(x: Tensor, slope: Value) -> Tensor:
+def prelu(x: Numeric, slope: Value) -> Tensor:
     """The slope of negative inputs is one number, one for each channel (a line, or an array that broadcasts to one),
     or any tensor."""
     if isinstance(slope, np.ndarray) and slope.size == 1:
@@ -99,12 +99,12 @@ def prelu(x: Tensor, slope: Value) -> Tensor:
     return x.relu() - as_number(slope) * (-x).relu()
 
 
-def threshold(x: Tensor, limit: float, value: float = 0.0) -> Tensor:
+def threshold(x: Numeric, limit: float, value: float = 0.0) -> Tensor:
     """``x`` where it is greater than the limit, otherwise ``value``."""
     return af.where(compared("greater", x, limit), x, const(np.full((1,) * x.ndim, value)))
 
 
-def shrink(x: Tensor, limit: float, bias: float) -> Tensor:
+def shrink(x: Numeric, limit: float = 0.5, bias: float = 0.0) -> Tensor:
     """Zero within the limit on both sides; numbers beyond it move towards zero by ``bias``."""
     if bias == limit:
         return shifted(x, -limit).relu() - shifted(-x, -limit).relu()

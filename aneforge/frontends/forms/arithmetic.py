@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from aneforge.frontends.forms.numbers import LARGEST, as_factor, as_number, fp16_exact, known_number, single, truncated
-from aneforge.frontends.values import Value
+from aneforge.frontends.values import Numeric, Value
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -132,19 +132,19 @@ def _visible_epsilon(eps: float) -> float:
     return 0.0 if abs(eps) < _NOTHING else single(eps)
 
 
-def log(x: Tensor, eps: float = 0.0) -> Tensor:
+def log(x: Numeric, eps: float = 0.0) -> Tensor:
     return x.log(_visible_epsilon(eps))
 
 
-def rsqrt(x: Tensor, eps: float = 0.0) -> Tensor:
+def rsqrt(x: Numeric, eps: float = 0.0) -> Tensor:
     return x.rsqrt(_visible_epsilon(eps))
 
 
-def inverse(x: Tensor, eps: float = 0.0) -> Tensor:
+def inverse(x: Numeric, eps: float = 0.0) -> Tensor:
     return x.inverse(_visible_epsilon(eps))
 
 
-def clamped(x: Tensor, low: Value | float | None, high: Value | float | None) -> Tensor:
+def clamped(x: Numeric, low: Value | float | None = None, high: Value | float | None = None) -> Tensor:
     """Both bounds make one op. A side without a bound, or with a bound beyond fp16, stays open, so infinite numbers
     pass. If the bounds cross, the upper one wins. Computed bounds are a maximum and a minimum."""
     bounds = [_bound(low, x.ndim), _bound(high, x.ndim)]

@@ -9,11 +9,11 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.numbers import LARGEST
-from aneforge.frontends.values import NoForm
+from aneforge.frontends.values import NoForm, Value, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["broadcast_to", "gathered", "padded", "parts", "reshaped", "sliced", "transposed"]
+__all__ = ["broadcast_to", "gathered", "joined", "padded", "parts", "reshaped", "sliced", "stacked", "transposed"]
 
 _MOST_PLACES = 1 << 20
 
@@ -56,6 +56,14 @@ def parts(x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
         pieces.append(x.slice_by_size(begin, extents))
         offset += int(size)
     return pieces
+
+
+def joined(values: Sequence[Value], axis: int) -> Tensor:
+    return as_tensor(values[0]) if len(values) == 1 else af.concat([as_tensor(value) for value in values], axis=axis)
+
+
+def stacked(values: Sequence[Value], axis: int) -> Tensor:
+    return af.stack([as_tensor(value) for value in values], axis=axis)
 
 
 def gathered(x: Tensor, axis: int, indices: np.ndarray) -> Tensor:

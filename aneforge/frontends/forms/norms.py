@@ -13,7 +13,20 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "log_softmax", "rms_norm", "whitened"]
+__all__ = [
+    "batch_norm",
+    "batch_norm_in_training",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "layer_norm_with_statistics",
+    "log_softmax",
+    "lp_normalised",
+    "mean_variance_normalised",
+    "rms_norm",
+    "root_mean_square",
+    "whitened",
+]
 
 Array = np.ndarray
 
@@ -117,3 +130,44 @@ def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, 
 def log_softmax(x: Tensor, axis: int) -> Tensor:
     shifted = x - x.amax((axis,))
     return shifted - shifted.reduce_log_sum_exp((axis,))
+
+
+def layer_norm_with_statistics(
+    x: Tensor, axes: Sequence[int], scale: Value | None, bias: Value | None, eps: float
+) -> list[Tensor]:
+    """The norm, its mean and the reciprocal of its standard deviation."""
+    white, mean, reciprocal = whitened(x, axes, eps)
+    return [_with_gains(white, scale, bias), mean, reciprocal]
+
+
+def batch_norm_in_training(
+    x: Tensor, scale: Value, bias: Value, mean: Value, variance: Value, eps: float, momentum: float
+) -> list[Tensor]:
+    """Normalise with the statistics of the batch; the running statistics move towards them."""
+    axes, shape = tuple(i for i in range(x.ndim) if i != 1), (1, -1, *(1,) * (x.ndim - 2))
+    centre = x.mean(axes)
+    spread = (x - centre).square().mean(axes)
+    gain, shift = (as_tensor(parameter).reshape(*shape) for parameter in (scale, bias))
+    result = (x - centre) * spread.rsqrt(eps) * gain + shift
+    moved = [
+        as_tensor(running) * momentum + batch.reshape(x.shape[1]) * (1 - momentum)
+        for running, batch in ((mean, centre), (variance, spread))
+    ]
+    return [result, *moved]
+
+
+def root_mean_square(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor]:
+    """The root of the mean of squares, and its reciprocal."""
+    spread = x.square().mean(tuple(axes))
+    return spread.sqrt(), spread.rsqrt(eps)
+
+
+def lp_normalised(x: Tensor, axis: int, p: int = 2) -> Tensor:
+    """Divide by the sum of magnitudes, or by the root of the sum of squares. A row of zeros stays zero."""
+    size = x.l1_norm((axis,)) if p == 1 else x.sum_square((axis,)).sqrt()
+    return x / af.maximum(size, 2.0**-24)
+
+
+def mean_variance_normalised(x: Tensor, axes: Sequence[int]) -> Tensor:
+    centred = x - x.mean(tuple(axes))
+    return centred / (centred.square().mean(tuple(axes)).sqrt() + 1e-9)

@@ -24,6 +24,7 @@ from aneforge.frontends.forms.arithmetic import (
     subtracted,
 )
 from aneforge.frontends.forms.numbers import as_number, compared, truncated, truth
+from aneforge.frontends.values import Numeric
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -53,6 +54,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "frac": lambda x: x - truncated(x),
     "hardsigmoid": hard_sigmoid,
     "hardswish": hard_swish,
+    "isfinite": lambda x: x.abs().less(const(np.float16(np.inf))),
     "isnan": lambda x: x.not_equal(x),
     "log": log,
     "log10": lambda x: scaled(x.log(), 1 / math.log(10)),
@@ -72,6 +74,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "signbit": lambda x: x.less(0.0),
     "silu": Tensor.silu,
     "sin": Tensor.sin,
+    "sinc": lambda x: _sinc(scaled(x, math.pi)),
     "sinh": Tensor.sinh,
     "softplus": Tensor.softplus,
     "softsign": Tensor.softsign,
@@ -89,8 +92,15 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
         for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
     },
     "add": added,
+    "atan2": lambda a, b: af.atan2(as_number(a), as_number(b)),
+    "copysign": lambda a, b: _copysign(as_number(a), as_number(b)),
     "floor_div": lambda a, b: divided(a, b, "floor"),
     "fmod": lambda a, b: remainder(a, b, of_dividend=True),
+    "heaviside": lambda a, b: _heaviside(as_number(a), as_number(b)),
+    "hypot": lambda a, b: (as_number(a).square() + as_number(b).square()).sqrt(),
+    "ldexp": lambda a, b: as_number(a) * as_number(b).exp2(),
+    "logaddexp": lambda a, b: _log_add_exp(as_number(a), as_number(b)),
+    "logaddexp2": lambda a, b: _log_add_exp2(as_number(a), as_number(b)),
     "logical_and": lambda a, b: af.logical_and(truth(a), truth(b)),
     "logical_or": lambda a, b: af.logical_or(truth(a), truth(b)),
     "logical_xor": lambda a, b: af.logical_xor(truth(a), truth(b)),
@@ -101,10 +111,39 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
     "pow": power,
     "real_div": divided,
     "sub": subtracted,
+    "xlogy": lambda a, b: _xlogy(as_number(a), as_number(b)),
 }
 
 
-def is_infinite(x: Tensor, above: bool = True, below: bool = True) -> Tensor:
+def _copysign(a: Tensor, b: Tensor) -> Tensor:
+    """A zero counts as positive: fp16 comparisons do not see the sign of zero."""
+    size = a.abs()
+    return af.where(b.less(0.0), -size, size)
+
+
+def _heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
+    return af.where(x.equal(0.0), at_zero, x.greater(0.0).cast())
+
+
+def _log_add_exp(a: Tensor, b: Tensor) -> Tensor:
+    return af.maximum(a, b) + (-(a - b).abs()).softplus()
+
+
+def _log_add_exp2(a: Tensor, b: Tensor) -> Tensor:
+    gap = scaled((a - b).abs(), -math.log(2))
+    return af.maximum(a, b) + scaled(gap.softplus(), 1 / math.log(2))
+
+
+def _sinc(angle: Tensor) -> Tensor:
+    one = const(np.ones((1,) * angle.ndim))
+    return af.where(angle.equal(0.0), one, angle.sin() / af.where(angle.equal(0.0), one, angle))
+
+
+def _xlogy(a: Tensor, b: Tensor) -> Tensor:
+    return af.where(a.equal(0.0), const(np.zeros((1,) * max(a.ndim, 1))), a * b.log())
+
+
+def is_infinite(x: Numeric, above: bool = True, below: bool = True) -> Tensor:
     """Whether each element is infinite, with a positive sign if ``above`` and a negative one if ``below``."""
     limit = const(np.float16(np.inf))
     if above and below:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aneforge.frontends.forms.movement import padded
 from aneforge.frontends.values import NoForm, Value, along_axis, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["cumulative_sum", "einsum", "linear", "matmul"]
+__all__ = ["cumulative_product", "cumulative_sum", "einsum", "gemm", "linear", "matmul", "swap_last_axes"]
 
 _LONGEST = 8192
 _WIDEST_LINE = 16384  # the widest line that every chip takes (limits.json spatial_extent)
@@ -34,6 +35,16 @@ def matmul(a: Value, b: Value) -> Tensor:
         result = left @ right.reshape(right.shape[0], 1)
         return result.squeeze([result.ndim - 1])
     return left @ right
+
+
+def swap_last_axes(value: Value) -> Value:
+    """Swap the last two axes; a known weight stays known."""
+    if isinstance(value, Tensor):
+        return value.mT
+    if isinstance(value, Encoded):
+        order = list(range(value.ndim))
+        return value.transpose([*order[:-2], order[-1], order[-2]])
+    return value.swapaxes(-1, -2)
 
 
 def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
@@ -105,3 +116,44 @@ def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool 
         return x.cumsum(axis)
     triangle = np.tril(np.ones((size, size)), -1 if exclusive else 0)
     return along_axis(x, axis, triangle.T if reverse else triangle)
+
+
+def gemm(
+    a: Tensor,
+    b: Value,
+    c: Value | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Tensor:
+    """alpha * a @ b + beta * c. A known matrix is a stored weight, and a known row of ``c`` its bias."""
+    left = a.transpose([1, 0]) if transpose_a else a
+    if isinstance(b, (np.ndarray, Encoded)):
+        weight = b if alpha == 1.0 else np.asarray(b, np.float64) * alpha
+        weight = weight if transpose_b else weight.T
+        by_column = c is None or (isinstance(c, np.ndarray) and c.size == weight.shape[0])
+        bias = None if c is None or not by_column else np.asarray(c, np.float64).reshape(-1) * beta
+        product = linear(left, weight, bias)
+        return product if by_column or c is None else product + as_tensor(c) * beta
+    product = left @ (b.transpose([1, 0]) if transpose_b else b)
+    product = product if alpha == 1.0 else product * alpha
+    return product if c is None else product + (as_tensor(c) if beta == 1.0 else as_tensor(c) * beta)
+
+
+def cumulative_product(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """Each round multiplies by the elements at twice the distance of the round before."""
+    products = x.reverse([axis]) if reverse else x
+    if exclusive:
+        products = _shift(products, axis, 1)
+    reach = 1
+    while reach < x.shape[axis]:
+        products = products * _shift(products, axis, reach)
+        reach *= 2
+    return products.reverse([axis]) if reverse else products
+
+
+def _shift(x: Tensor, axis: int, distance: int) -> Tensor:
+    """Shift elements along an axis and fill the start with ones."""
+    widths = [(distance, -distance) if i == axis else (0, 0) for i in range(x.ndim)]
+    return padded(x, widths, "constant", 1.0)

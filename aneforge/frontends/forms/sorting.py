@@ -9,7 +9,7 @@ from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["argsort", "in_rows", "sort", "topk"]
+__all__ = ["argsort", "hard_maximum", "in_rows", "sort", "topk"]
 
 
 def in_rows(x: Tensor, axis: int, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -40,3 +40,8 @@ def argsort(x: Tensor, axis: int, descending: bool = False, count: int | None = 
 
 def topk(x: Tensor, axis: int, count: int, largest: bool = True) -> Tensor:
     return in_rows(x, axis, lambda rows: af.topk(rows, count, largest=largest))
+
+
+def hard_maximum(x: Tensor, axis: int) -> Tensor:
+    """1 at the first maximum along the axis, 0 elsewhere."""
+    return in_rows(x, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))

@@ -16,11 +16,24 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["average_pool", "convolution", "max_pool", "same_pads", "transposed_convolution", "window_sum"]
+__all__ = [
+    "average_pool",
+    "convolution",
+    "depth_to_space",
+    "fold_columns",
+    "global_norm_pool",
+    "max_pool",
+    "norm_pool",
+    "same_pads",
+    "space_to_depth",
+    "transposed_convolution",
+    "window_sum",
+]
 
 Pads = Sequence[tuple[int, int]]
 
 _MOST_PLANES = 1 << 16
+_MOST_WEIGHTS = 1 << 24
 _MOST_SAMPLES = 64  # of a batch with a computed kernel; each sample is one convolution
 
 
@@ -280,6 +293,37 @@ def window_sum(
     return convolution(x, ones, stride=steps, pads=wide, dilation=gaps, groups=x.shape[1])
 
 
+def norm_pool(
+    x: Tensor,
+    p: int,
+    size: Sequence[int],
+    *,
+    stride: Sequence[int] | None = None,
+    pads: Pads | None = None,
+    dilation: Sequence[int] | None = None,
+    ceil: bool = False,
+) -> Tensor:
+    """The p-norm of each window: LpPool of ONNX, l2_pool of MIL. The padding is zeros."""
+    if p < 1:
+        raise LoadError(f"p is {p}; it must be 1 or more")
+    powers = x.abs() if p == 1 else x.square() if p == 2 else x.abs().pow(float(p))
+    return _root(window_sum(powers, size, stride=stride, pads=pads, dilation=dilation, ceil=ceil), p)
+
+
+def global_norm_pool(x: Tensor, p: int = 2) -> Tensor:
+    """The p-norm over all spatial axes."""
+    if p < 1:
+        raise LoadError(f"p is {p}; it must be 1 or more")
+    axes = tuple(range(2, x.ndim))
+    if p == 1:
+        return x.l1_norm(axes)
+    return _root(x.sum_square(axes) if p == 2 else x.abs().pow(float(p)).sum(axes), p)
+
+
+def _root(x: Tensor, p: int) -> Tensor:
+    return x if p == 1 else x.sqrt() if p == 2 else x.pow(1.0 / p)
+
+
 def _pooled(
     form: Callable[..., Tensor],
     spaced: Callable[..., Tensor],
@@ -370,6 +414,66 @@ def _spaced_mean(
 
 def _spaced_mean_with_pads(*settings: Any) -> Tensor:
     return _spaced_mean(*settings, count_pad=True)
+
+
+# Blocks of pixels and channels.
+
+
+def depth_to_space(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
+    """The block is the outer part of the channels (DCR) or the inner part (CRD). CRD is a pixel shuffle."""
+    if block < 1 or x.ndim != 4 or x.shape[1] % (block * block):
+        raise LoadError(
+            f"blocksize {block} does not fit an input of shape {list(x.shape)}; the input must have rank 4, and "
+            "blocksize squared must divide its channels"
+        )
+    return af.pixel_shuffle(x if mode == "CRD" else _swap_channel_factors(x, block * block), block)
+
+
+def space_to_depth(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
+    blocks = af.pixel_unshuffle(x, block)
+    return blocks if mode == "CRD" else _swap_channel_factors(blocks, x.shape[1])
+
+
+def _swap_channel_factors(x: Tensor, outer: int) -> Tensor:
+    """Reorder channels from outer x inner to inner x outer."""
+    n, c, h, w = x.shape
+    return x.reshape(n, outer, c // outer, h, w).transpose([0, 2, 1, 3, 4]).reshape(n, c, h, w)
+
+
+def fold_columns(
+    x: Tensor,
+    extent: Sequence[int],
+    size: Sequence[int],
+    *,
+    stride: Sequence[int] | None = None,
+    pads: Pads | None = None,
+    dilation: Sequence[int] | None = None,
+) -> Tensor:
+    """Sum overlapping blocks [n, channels * area, blocks] in an image: a transposed convolution whose kernels each
+    place one element."""
+    rank, area = len(size), int(np.prod(size))
+    steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
+    borders = list(pads or [(0, 0)] * rank)
+    if min(*size, *extent, *steps) < 1 or len(extent) != rank:
+        raise LoadError(
+            f"block_shape {list(size)} does not fit image_shape {list(extent)}; both need the same rank, and sizes "
+            "and strides of 1 or more"
+        )
+    reach = [gaps[i] * (size[i] - 1) + 1 for i in range(rank)]
+    room = [extent[i] + sum(borders[i]) - reach[i] for i in range(rank)]
+    blocks = [room[i] // steps[i] + 1 for i in range(rank)]
+    channels = x.shape[1] // area
+    if area * x.shape[1] > _MOST_WEIGHTS or min(blocks) < 1 or x.shape[1] % area:
+        raise LoadError(
+            f"block_shape {list(size)} does not fit {x.shape[1]} channels and image_shape {list(extent)}; a block "
+            "must fit in the image, and its size must divide the channels"
+        )
+    kernel = np.tile(np.eye(area).reshape(area, 1, *size), (channels, 1, *(1,) * rank))
+    places = x.reshape(x.shape[0], x.shape[1], *blocks)
+    more = [room[i] % steps[i] for i in range(rank)]
+    return transposed_convolution(
+        places, kernel, stride=steps, pads=borders, dilation=gaps, groups=channels, output_padding=more
+    )
 
 
 # An input with one spatial axis gets a second one, a height of 1.

@@ -262,17 +262,17 @@ class Importer:
         reason = language.why_on_host(op)
         if reason is None:
             rule = language.rule(op)
-            if rule is None:
-                definition = language.definition(op)
-                if definition is not None:
-                    return self.inline(operation.label, definition[0], None, *definition[1:])
-                reason = language.refusal(op)
-            else:
+            if rule is not None:
                 try:
                     results = rule(op)
                     return results if isinstance(results, (list, tuple)) else [results]
                 except NoForm as no_form:
                     reason = str(no_form)
+            if rule is None or language.is_defined_otherwise(op):
+                definition = language.definition(op)
+                if definition is not None:
+                    return self.inline(operation.label, definition[0], None, *definition[1:])
+            reason = reason or language.refusal(op)
         hosted = language.on_host(op, reason)
         if hosted is None:
             raise LoadError(reason)

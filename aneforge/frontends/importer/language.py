@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from aneforge.frontends.importer.op import Listed, Op, Rule
 from aneforge.frontends.importer.reasons import INTEGERS
 from aneforge.frontends.ops.known import STATIC, folded
 from aneforge.frontends.records import Block, Operation, Ref, Stored, TensorType, Type, is_float, is_whole
+from aneforge.frontends.rows import Rows, apply
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -62,6 +64,10 @@ class Language:
         """Operations that mean the same as an op without a rule, and what they are given, with its types."""
         return None
 
+    def is_defined_otherwise(self, op: Any) -> bool:
+        """Whether the operations that mean the same are used where the rule of an op has no form for it."""
+        return False
+
     def refusal(self, op: Any) -> str:
         """Why an op without a rule is refused."""
         return "this op is not supported"
@@ -103,13 +109,12 @@ class Language:
 
 
 class CommonLanguage(Language):
-    """A format whose operations have the common names and arguments (``frontends/ops``), with rules of its own beside
-    them."""
+    """A format whose operations have names for their arguments, and a table of rows over the common ops."""
 
     def __init__(
         self,
         control: Mapping[str, Control],
-        rules: Mapping[str, Rule] | None = None,
+        rows: Rows,
         refused: Mapping[str, str] | None = None,
         moves: frozenset[str] = frozenset(),
         compares: Mapping[str, Sequence[str]] | None = None,
@@ -117,7 +122,7 @@ class CommonLanguage(Language):
         host_language: str = LANGUAGE,
     ) -> None:
         self.control, self.static, self.host_language = control, static, host_language
-        self.rules: dict[str, Rule] = {**ops.RULES, **(rules or {})}
+        self.rows = rows
         self.refused = dict(refused or {})
         self.moves = ops.MOVEMENT | moves
         self.compares = dict(compares or {})
@@ -181,15 +186,21 @@ class CommonLanguage(Language):
         return None
 
     def rule(self, op: Op) -> Rule | None:
-        return self.rules.get(op.kind)
+        row = self.rows.get(op.kind)
+        return None if row is None else partial(apply, row)
 
     def refusal(self, op: Op) -> str:
+        if op.kind in self.refused:
+            return self.refused[op.kind]
         if op.kind in self.static:
             return "its arguments are computed while the program runs; the engine needs fixed ones"
-        return self.refused.get(op.kind, f"op {op.kind!r} is not supported")
+        return f"op {op.kind!r} is not supported"
+
+    def _hosts(self, kind: str) -> bool:
+        return kind in self.static and kind not in self.refused
 
     def on_host(self, op: Op, reason: str) -> Sequence[Tensor] | None:
-        return on_host(op, reason, self.host_language, self.static) if op.kind in self.static else None
+        return on_host(op, reason, self.host_language, self.static) if self._hosts(op.kind) else None
 
     def checked(self, op: Op, place: int, value: Any) -> Any:
         kind = op.out_type(place)

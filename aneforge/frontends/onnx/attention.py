@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from aneforge.frontends.forms import LARGEST, added_mask
 from aneforge.frontends.forms.attention import as_heads, as_line, attention, rotary
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import NoForm, as_tensor, known
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.values import Array, NoForm, Value
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["PREFERRED", "RULES"]
+__all__ = ["FUNCTIONS", "rotated"]
 
 
-def _rotary(node: Node, x: Value, cos: Value, sin: Value, places: Value | None = None) -> Tensor:
-    tensor, heads = as_tensor(x), int(node.attr("num_heads", 0))
-    positions = None if places is None else known(places, "input 'position_ids'").astype(int)
-    if tensor.ndim == 3 and not heads:
+def _rotary(
+    x: Tensor,
+    cos_cache: Value,
+    sin_cache: Value,
+    position_ids: Array | None = None,
+    num_heads: int = 0,
+    interleaved: bool = False,
+    rotary_embedding_dim: int = 0,
+) -> Tensor:
+    if x.ndim == 3 and not num_heads:
         raise NoForm("num_heads is missing; an input of rank 3 needs it")
-    split = as_heads(tensor, heads) if tensor.ndim == 3 else tensor
-    interleaved, size = bool(node.attr("interleaved", 0)), int(node.attr("rotary_embedding_dim", 0))
+    return rotated(x, cos_cache, sin_cache, position_ids, num_heads, interleaved, rotary_embedding_dim)
+
+
+def rotated(
+    x: Tensor, cos: Value, sin: Value, places: Array | None, heads: int, interleaved: bool, size: int
+) -> Tensor:
+    """Rotary positions of [samples, heads, places, features], or of rank 3 with all heads in one line."""
+    split = as_heads(x, heads) if x.ndim == 3 else x
+    positions = None if places is None else places.astype(int)
     result = rotary(split, cos, sin, positions, interleaved=interleaved, size=size)
-    return as_line(result) if tensor.ndim == 3 else result
+    return as_line(result) if x.ndim == 3 else result
 
 
 def _attention(
-    node: Node, q: Value, k: Value, v: Value, mask: Value | None = None, *unsupported: Value | None
+    op: Op,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    nonpad_kv_seqlen: Value | None = None,
+    q_num_heads: int = 0,
+    kv_num_heads: int = 0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    left_window_size: int = -1,
+    right_window_size: int = -1,
 ) -> Tensor | list[Tensor]:
     """Map plain attention to the engine's layer. Other cases use the standard's own definition."""
-    if any(operand is not None for operand in unsupported) or node.outputs > 1:
+    if any(value is not None for value in (past_key, past_value, nonpad_kv_seqlen)) or len(op.outputs) > 1:
         raise NoForm("a past or further results are not supported; export keys and values apart")
-    if any(int(node.attr(name, -1)) >= 0 for name in ("left_window_size", "right_window_size")):
+    if left_window_size >= 0 or right_window_size >= 0:
         raise NoForm("left_window_size and right_window_size are not supported; use a mask")
-    operands = [as_tensor(operand) for operand in (q, k, v)]
-    flat = operands[0].ndim == 3
+    flat = q.ndim == 3
     if flat:
-        heads = [int(node.attr("q_num_heads", 0)), *[int(node.attr("kv_num_heads", 0))] * 2]
-        operands = [as_heads(operand, count) for operand, count in zip(operands, heads, strict=True)]
-    queries, keys = operands[0].shape[2], operands[1].shape[2]
-    causal, scale = bool(node.attr("is_causal", 0)), node.attr("scale")
-    if causal and queries != keys:
+        q, k, v = as_heads(q, q_num_heads), as_heads(k, kv_num_heads), as_heads(v, kv_num_heads)
+    queries, keys = q.shape[2], k.shape[2]
+    if is_causal and queries != keys:
         raise NoForm(f"is_causal with {queries} queries and {keys} keys is not supported; both counts must be equal")
-    if mask is not None and (mask.shape[-1] != keys or causal):
+    if attn_mask is not None and (attn_mask.shape[-1] != keys or is_causal):
         raise NoForm(
-            f"a mask of shape {list(mask.shape)} with is_causal={int(causal)} is not supported; its last axis must "
-            f"have {keys} elements, and is_causal must be 0"
+            f"a mask of shape {list(attn_mask.shape)} with is_causal={int(is_causal)} is not supported; its last axis "
+            f"must have {keys} elements, and is_causal must be 0"
         )
-    added = None if mask is None else _additive_mask(mask)
-    settings = {"scale": None if scale is None else float(scale), "softcap": float(node.attr("softcap", 0.0))}
-    result = attention(operands[0], operands[1], operands[2], mask=added, causal=causal, **settings)
+    added = None if attn_mask is None else _additive_mask(attn_mask)
+    result = attention(q, k, v, mask=added, causal=is_causal, scale=scale, softcap=softcap)
     return as_line(result) if flat else result
 
 
@@ -67,7 +93,4 @@ def _additive_mask(mask: Value) -> Value:
     return added_mask(array)
 
 
-RULES: dict[str, Rule] = {"RotaryEmbedding": _rotary}
-
-PREFERRED: dict[str, Rule] = {"Attention": _attention}
-"""Rules that are tried before the standard's own definition of an op, which is used where they raise."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {"attention_of": _attention, "rotary": _rotary}

@@ -2,65 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from aneforge.frontends import forms
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms.attention import as_heads, as_line, attention, causal_mask, rotary
-from aneforge.frontends.forms.norms import whitened
-from aneforge.frontends.onnx import elementwise, products, spatial
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import NoForm, as_tensor, known, whole_numbers
-from aneforge.graph import builders as af
+from aneforge.frontends.forms.pointwise import UNARY
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.onnx.attention import rotated
+from aneforge.frontends.onnx.node import Node
+from aneforge.frontends.ops import OPS
+from aneforge.frontends.values import Array, NoForm, Value, as_tensor, known
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["CONTRIB", "RULES"]
+__all__ = ["FUNCTIONS"]
 
 # Products and activations.
 
 
-def _fused_matmul(node: Node, a: Value, b: Value) -> Tensor:
-    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
+def _fused_matmul(
+    x: Tensor,
+    y: Value,
+    alpha: float = 1.0,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    transpose_batch: bool = False,
+) -> Tensor:
+    if transpose_batch:
         raise NoForm("transBatchA and transBatchB are not supported; use a Transpose node")
-    left = as_tensor(a).mT if node.attr("transA", 0) else as_tensor(a)
-    right: Value = b
-    if node.attr("transB", 0):
-        right = b.mT if isinstance(b, Tensor) else b.T if b.ndim == 2 else np.swapaxes(np.asarray(b), -1, -2)
-    alpha = float(node.attr("alpha", 1.0))
-    product = forms.matmul(left, right)
-    return forms.scaled(product, alpha)
+    return forms.scaled(OPS["matmul"](x, y, transpose_x, transpose_y), alpha)
 
 
 def _add_bias(x: Value, bias: Value | None) -> Tensor:
     return as_tensor(x) if bias is None else forms.added(x, bias)
 
 
-def _fast_gelu(node: Node, x: Value, bias: Value | None = None) -> Tensor:
-    return forms.gelu(_add_bias(x, bias), "tanh")
-
-
-def _bias_gelu(node: Node, x: Value, bias: Value | None = None) -> Tensor:
-    return forms.gelu(_add_bias(x, bias))
-
-
-def _quick_gelu(node: Node, x: Value) -> Tensor:
-    return forms.swish(as_tensor(x), float(node.attr("alpha", 1.702)))
+def _bias_gelu(x: Value, bias: Value | None = None, mode: str = "none") -> Tensor:
+    return forms.gelu(_add_bias(x, bias), mode)
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor, list[float]], Tensor]] = {
     "": lambda x, settings: x,
-    "Relu": lambda x, settings: x.relu(),
-    "Sigmoid": lambda x, settings: x.sigmoid(),
-    "Tanh": lambda x, settings: x.tanh(),
-    "LeakyRelu": lambda x, settings: x.leaky_relu(settings[0] if settings else 0.01),
+    "Relu": lambda x, settings: UNARY["relu"](x),
+    "Sigmoid": lambda x, settings: UNARY["sigmoid"](x),
+    "Tanh": lambda x, settings: UNARY["tanh"](x),
+    "LeakyRelu": lambda x, settings: forms.leaky_relu(x, *settings[:1]),
     "Clip": lambda x, settings: forms.clamped(x, settings[0], settings[1]),
-    "HardSigmoid": lambda x, settings: x.sigmoid_hard(*(settings or [0.2, 0.5])),
+    "HardSigmoid": lambda x, settings: forms.hard_sigmoid(x, *(settings or [0.2, 0.5])),
 }
+_ACTIVATION = ("activation", "activation_params", "activation_alpha", "activation_beta")
 
 
 def _activate(node: Node, x: Tensor) -> Tensor:
+    """The activation that ONNX Runtime fused behind an op, by four attributes of the node."""
     kind = str(node.attr("activation", ""))
     if kind not in _ACTIVATIONS:
         raise NoForm(
@@ -71,25 +67,30 @@ def _activate(node: Node, x: Tensor) -> Tensor:
     return _ACTIVATIONS[kind](x, settings or [float(setting) for setting in separate if setting is not None])
 
 
-def _fused_conv(node: Node, x: Value, weight: Value, bias: Value | None = None, addend: Value | None = None) -> Tensor:
-    result = spatial.RULES["Conv"](node, x, weight, bias)
-    assert isinstance(result, Tensor)
-    return _activate(node, result if addend is None else result + as_tensor(addend))
+def _plain(node: Node, kind: str, inputs: Sequence[Value | None]) -> Tensor:
+    """The op of the standard without what ONNX Runtime fused to it."""
+    attrs = {name: value for name, value in node.attrs.items() if name not in _ACTIVATION}
+    return node.result_of(kind, inputs, attrs)
 
 
-def _fused_gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
-    result = products.RULES["Gemm"](node, a, b, c)
-    assert isinstance(result, Tensor)
-    return _activate(node, result)
+def _fused_conv(node: Node) -> Tensor:
+    """A fourth input is added to the result."""
+    result = _plain(node, "Conv", node.inputs[:3])
+    addend = node.inputs[3] if len(node.inputs) > 3 else None
+    return _activate(node, result if addend is None else forms.added(result, addend))
 
 
-def _nhwc_conv(node: Node, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
+def _fused_gemm(node: Node) -> Tensor:
+    return _activate(node, _plain(node, "Gemm", node.inputs))
+
+
+def _nhwc_conv(node: Node) -> Tensor:
     """Input and output have channels last; the kernel has the usual layout."""
+    x, *others = node.inputs
     image = as_tensor(x)
     inner, outer = _channel_orders(image.ndim)
-    result = spatial.RULES["Conv"](node, image.transpose(inner), weight, bias)
-    assert isinstance(result, Tensor)
-    return _activate(node, result).transpose(outer)
+    result = _plain(node, "Conv", [forms.transposed(image, inner), *others])
+    return forms.transposed(_activate(node, result), outer)
 
 
 def _channel_orders(rank: int) -> tuple[list[int], list[int]]:
@@ -101,103 +102,115 @@ def _channel_orders(rank: int) -> tuple[list[int], list[int]]:
 
 
 def _skip_layer_norm(
-    node: Node, x: Value, skip: Value, gamma: Value, beta: Value | None = None, bias: Value | None = None
+    op: Op,
+    x: Value,
+    skip: Value,
+    gamma: Value,
+    beta: Value | None = None,
+    bias: Value | None = None,
+    epsilon: float = 1e-12,
 ) -> list[Value]:
     total = _add_bias(_add_bias(x, skip), bias)
-    eps, axes = float(node.attr("epsilon", 1e-12)), (total.ndim - 1,)
-    if node.outputs < 2:
-        return [forms.layer_norm(total, axes, gamma, beta, eps)]
-    white, mean, reciprocal = whitened(total, axes, eps)
-    scaled = white * as_tensor(gamma)
-    results: list[Value] = [scaled if beta is None else scaled + as_tensor(beta), mean, reciprocal, total]
-    return results[: node.outputs]
+    axes = (total.ndim - 1,)
+    if not any(op.used(place) for place in (1, 2)):
+        return [forms.layer_norm(total, axes, gamma, beta, epsilon), total, total, total]
+    return [*forms.layer_norm_with_statistics(total, axes, gamma, beta, epsilon), total]
 
 
-def _skip_rms_norm(node: Node, x: Value, skip: Value, gamma: Value, bias: Value | None = None) -> list[Value]:
+def _skip_rms_norm(
+    op: Op, x: Value, skip: Value, gamma: Value, bias: Value | None = None, epsilon: float = 1e-6
+) -> list[Value]:
     total = _add_bias(_add_bias(x, skip), bias)
-    eps, axes = float(node.attr("epsilon", 1e-6)), (total.ndim - 1,)
-    spread = total.square().mean(axes)
-    results = [forms.rms_norm(total, axes, gamma, eps), spread.sqrt(), spread.rsqrt(eps), total]
-    return list(results[: max(1, node.outputs)])
+    axes = (total.ndim - 1,)
+    result = forms.rms_norm(total, axes, gamma, epsilon)
+    if not any(op.used(place) for place in (1, 2)):
+        return [result, total, total, total]
+    return [result, *forms.root_mean_square(total, axes, epsilon), total]
 
 
-def _rms_norm(node: Node, x: Value, gamma: Value) -> Tensor:
-    tensor = as_tensor(x)
-    if node.outputs > 1:
+def _rms_norm(op: Op, x: Tensor, gamma: Value, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
+    if op.used(1):
         raise NoForm("a second output is not supported; the engine gives the norm only. Remove the output")
-    axis = int(node.attr("axis", -1)) % tensor.ndim
-    return forms.rms_norm(tensor, tuple(range(axis, tensor.ndim)), gamma, float(node.attr("epsilon", 1e-5)))
+    return OPS["rms_norm"](x, gamma, axis, epsilon)
 
 
-def _group_norm(node: Node, x: Value, gamma: Value, beta: Value) -> Tensor:
+def _group_norm(
+    x: Tensor,
+    gamma: Value,
+    beta: Value,
+    groups: int,
+    epsilon: float = 1e-5,
+    channels_last: bool = True,
+    activation: bool = False,
+) -> Tensor:
     """Channels are last unless channels_last is 0; a swish may follow."""
-    tensor = as_tensor(x)
-    inner, outer = _channel_orders(tensor.ndim)
-    channels_last = bool(node.attr("channels_last", 1))
-    channels_first = tensor.transpose(inner) if channels_last else tensor
-    result = forms.group_norm(channels_first, int(node.attr("groups")), gamma, beta, float(node.attr("epsilon", 1e-5)))
-    result = result.silu() if node.attr("activation", 0) else result
-    return result.transpose(outer) if channels_last else result
+    inner, outer = _channel_orders(x.ndim)
+    result = forms.group_norm(forms.transposed(x, inner) if channels_last else x, groups, gamma, beta, epsilon)
+    result = forms.swish(result) if activation else result
+    return forms.transposed(result, outer) if channels_last else result
 
 
 # Attention.
 
 
-def _rotary(node: Node, x: Value, places: Value, cos: Value, sin: Value) -> Tensor:
-    tensor, heads = as_tensor(x), int(node.attr("num_heads", 0))
-    positions = known(places, "input 'position_ids'").astype(int)
-    length = tensor.shape[1] if tensor.ndim == 3 else tensor.shape[2]
-    if positions.size == 1:  # the first position; the others follow it
-        positions = np.arange(length)[None] + int(positions.reshape(-1)[0])
-    size = int(node.attr("rotary_embedding_dim", 0))
-    if tensor.ndim == 3 and not heads:
-        heads = tensor.shape[2] // (size or 2 * cos.shape[-1])
-    split = as_heads(tensor, heads) if tensor.ndim == 3 else tensor
-    result = rotary(split, cos, sin, positions, interleaved=bool(node.attr("interleaved", 0)), size=size)
-    return as_line(result) if tensor.ndim == 3 else result
+def _rotary(
+    x: Tensor,
+    position_ids: Array,
+    cos_cache: Value,
+    sin_cache: Value,
+    num_heads: int = 0,
+    interleaved: bool = False,
+    rotary_embedding_dim: int = 0,
+) -> Tensor:
+    length = x.shape[1] if x.ndim == 3 else x.shape[2]
+    if position_ids.size == 1:  # the first position; the others follow it
+        position_ids = np.arange(length)[None] + int(position_ids.reshape(-1)[0])
+    if x.ndim == 3 and not num_heads:
+        num_heads = x.shape[2] // (rotary_embedding_dim or 2 * cos_cache.shape[-1])
+    return rotated(x, cos_cache, sin_cache, position_ids, num_heads, interleaved, rotary_embedding_dim)
 
 
 def _attention(
-    node: Node,
-    x: Value,
+    op: Op,
+    x: Tensor,
     weight: Value,
     bias: Value | None = None,
     mask: Value | None = None,
     past: Value | None = None,
     scores_bias: Value | None = None,
-    *unsupported: Value | None,
+    num_heads: int = 1,
+    qkv_hidden_sizes: list[int] | None = None,
+    do_rotary: bool = False,
+    scale: float = 0.0,
+    unidirectional: bool = False,
+    mask_filter_value: float = -10000.0,
 ) -> list[Value]:
     """Compute queries, keys and values with one product, then attention."""
-    if past is not None or any(operand is not None for operand in unsupported) or node.attr("do_rotary", 0):
+    if past is not None or do_rotary:
         raise NoForm(
             "a past in one tensor, do_rotary and inputs after the sixth are not supported; export keys and values "
             "apart"
         )
-    tensor, heads = as_tensor(x), int(node.attr("num_heads"))
-    stored = weight.T if not isinstance(weight, Tensor) else weight.transpose([1, 0])
-    lines = forms.linear(tensor, stored, bias)
-    width = lines.shape[-1] // 3
-    sizes = [int(size) for size in node.attr("qkv_hidden_sizes", [width] * 3)]
-    q, k, v = (as_heads(part, heads) for part in forms.parts(lines, 2, sizes))
-    result = _masked_attention(node, q, k, v, mask, scores_bias)
-    present = [] if node.outputs < 2 else [af.stack([k, v], axis=0)]
-    return [as_line(result), *present]
+    lines = forms.linear(x, forms.swap_last_axes(weight), bias)
+    sizes = qkv_hidden_sizes or [lines.shape[-1] // 3] * 3
+    q, k, v = (as_heads(part, num_heads) for part in forms.parts(lines, 2, sizes))
+    padding = _padding_mask(mask_filter_value, mask, q, k)
+    result = _masked_attention(q, k, v, scale, unidirectional, padding, scores_bias)
+    return [as_line(result), forms.stacked([k, v], 0)] if op.used(1) else [as_line(result)]
 
 
 def _masked_attention(
-    node: Node, q: Tensor, k: Tensor, v: Tensor, padding: Value | None, scores_bias: Value | None
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, padding: Array | None, scores_bias: Value | None
 ) -> Tensor:
     """Apply attention with a bias on the scores and a mask for padded keys."""
-    scale = float(node.attr("scale", 0.0)) or None
-    causal = bool(node.attr("unidirectional", 0))
     queries, keys = q.shape[2], k.shape[2]
     mask: Value | None = scores_bias
     if padding is not None:
-        mask = _add_masks(mask, _padding_mask(node, padding, q.shape[0], queries, keys))
+        mask = _add_masks(mask, padding)
     if causal and mask is not None:
         mask = _add_masks(mask, causal_mask(queries, keys, keys - queries).reshape(1, 1, queries, keys))
         causal = False
-    return attention(q, k, v, scale=scale, mask=mask, causal=causal)
+    return attention(q, k, v, scale=scale or None, mask=mask, causal=causal)
 
 
 def _add_masks(a: Value | None, b: Value) -> Value:
@@ -208,10 +221,12 @@ def _add_masks(a: Value | None, b: Value) -> Value:
     return np.asarray(a, np.float64) + np.asarray(b, np.float64)
 
 
-def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: int) -> np.ndarray:
+def _padding_mask(excluded: float, padding: Value | None, q: Tensor, k: Tensor) -> Array | None:
     """The mask must be known: lengths [samples], or flags [samples, keys] or [samples, queries, keys]."""
+    if padding is None:
+        return None
+    samples, queries, keys = q.shape[0], q.shape[2], k.shape[2]
     marks = known(padding, "the padding mask")
-    excluded = float(node.attr("mask_filter_value", -10000.0))
     if marks.shape == (samples,):
         marks = np.arange(keys)[None] < marks.reshape(-1, 1)
     if marks.shape == (samples, keys):
@@ -227,8 +242,7 @@ def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: 
 
 
 def _multi_head(
-    node: Node,
-    q: Value,
+    q: Tensor,
     k: Value | None = None,
     v: Value | None = None,
     bias: Value | None = None,
@@ -236,26 +250,25 @@ def _multi_head(
     scores_bias: Value | None = None,
     past_k: Value | None = None,
     past_v: Value | None = None,
-    *unsupported: Value | None,
+    num_heads: int = 1,
+    scale: float = 0.0,
+    unidirectional: bool = False,
+    mask_filter_value: float = -10000.0,
 ) -> list[Value]:
     """Queries, keys and values are already projected; keys and values may be split into heads."""
-    if any(operand is not None for operand in unsupported):
-        raise NoForm("a cache that is written in place is not supported; export the past as inputs and outputs")
-    if k is None or v is None or as_tensor(q).ndim != 3:
+    if k is None or v is None or q.ndim != 3:
         raise NoForm("packed queries, keys and values are not supported; export three tensors of rank 3")
-    heads = int(node.attr("num_heads"))
-    added = [None] * 3 if bias is None else _bias_parts(bias, as_tensor(q).shape[-1], as_tensor(v).shape[-1])
-    query = as_heads(_add_bias(q, added[0]), heads)
+    added = [None] * 3 if bias is None else _bias_parts(bias, q.shape[-1], as_tensor(v).shape[-1])
+    query = as_heads(_add_bias(q, added[0]), num_heads)
     key, value = (
-        as_tensor(operand) if as_tensor(operand).ndim == 4 else as_heads(_add_bias(operand, part), heads)
+        as_tensor(operand) if as_tensor(operand).ndim == 4 else as_heads(_add_bias(operand, part), num_heads)
         for operand, part in zip((k, v), added[1:], strict=True)
     )
     if past_k is not None and past_v is not None:
-        key = af.concat([as_tensor(past_k), key], axis=2)
-        value = af.concat([as_tensor(past_v), value], axis=2)
-    result = as_line(_masked_attention(node, query, key, value, padding, scores_bias))
-    results: list[Value] = [result, key, value]
-    return results[: max(1, node.outputs)]
+        key, value = forms.joined([past_k, key], 2), forms.joined([past_v, value], 2)
+    mask = _padding_mask(mask_filter_value, padding, query, key)
+    result = as_line(_masked_attention(query, key, value, scale, unidirectional, mask, scores_bias))
+    return [result, key, value]
 
 
 def _bias_parts(bias: Value, queries: int, values: int) -> list[Any]:
@@ -266,51 +279,52 @@ def _bias_parts(bias: Value, queries: int, values: int) -> list[Any]:
 
 
 def _group_query(
-    node: Node,
-    q: Value,
-    k: Value | None,
-    v: Value | None,
+    q: Tensor,
+    k: Value | None = None,
+    v: Value | None = None,
     past_k: Value | None = None,
     past_v: Value | None = None,
-    lengths: Value | None = None,
-    total: Value | None = None,
-    cos: Value | None = None,
-    sin: Value | None = None,
-    *unsupported: Value | None,
+    seqlens_k: list[int] | None = None,
+    total_sequence_length: int | None = None,
+    cos_cache: Value | None = None,
+    sin_cache: Value | None = None,
+    num_heads: int = 1,
+    kv_num_heads: int = 1,
+    do_rotary: bool = False,
+    rotary_interleaved: bool = False,
+    local_window_size: int = -1,
+    softcap: float = 0.0,
+    scale: float = 0.0,
+    smooth_softmax: bool = False,
 ) -> list[Value]:
     """Causal attention. The length of the past must be known when the file is read."""
-    if any(operand is not None for operand in unsupported) or node.attr("smooth_softmax", 0):
+    if smooth_softmax:
         raise NoForm("inputs after sin_cache and smooth_softmax are not supported; export the model without them")
-    heads, kv_heads = int(node.attr("num_heads")), int(node.attr("kv_num_heads"))
-    query, key, value = _split_heads(as_tensor(q), k, v, heads, kv_heads)
+    query, key, value = _split_heads(q, k, v, num_heads, kv_num_heads)
     queries = query.shape[2]
-    length = _total_length(lengths, total)
+    length = _total_length(seqlens_k, total_sequence_length)
     past_length = length - queries
     if past_length < 0:
         raise NoForm(
             f"the sequence has {length} positions, fewer than the {queries} new ones; padded prompts are not "
             "supported. Use a prompt without padding"
         )
-    if node.attr("do_rotary", 0):
-        if cos is None or sin is None:
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
             raise NoForm("do_rotary is set, but cos_cache or sin_cache is missing; both must be given")
-        places = np.arange(past_length, length)[None]
-        interleaved = bool(node.attr("rotary_interleaved", 0))
-        size = 2 * cos.shape[-1]
-        query, key = (rotary(part, cos, sin, places, interleaved=interleaved, size=size) for part in (query, key))
+        places, size = np.arange(past_length, length)[None], 2 * cos_cache.shape[-1]
+        query, key = (
+            rotary(part, cos_cache, sin_cache, places, interleaved=rotary_interleaved, size=size)
+            for part in (query, key)
+        )
     keys_and_values, present = _join_past(key, value, past_k, past_v, past_length)
-    window, softcap = int(node.attr("local_window_size", -1)), float(node.attr("softcap", 0.0))
-    scale = float(node.attr("scale", 0.0)) or None
-    whole_prompt = past_length == 0 and window <= 0
-    mask = (
-        None
-        if whole_prompt or (queries == 1 and window <= 0)
-        else causal_mask(queries, length, past_length, max(window, 0))
-    )
+    window = max(local_window_size, 0)
+    whole_prompt = past_length == 0 and not window
+    no_mask = whole_prompt or (queries == 1 and not window)
+    mask = None if no_mask else causal_mask(queries, length, past_length, window)
     causal = whole_prompt and queries > 1
-    result = attention(query, *keys_and_values, scale=scale, mask=mask, causal=causal, softcap=softcap)
-    results: list[Value] = [as_line(result), *present]
-    return results[: max(1, node.outputs)]
+    result = attention(query, *keys_and_values, scale=scale or None, mask=mask, causal=causal, softcap=softcap)
+    return [as_line(result), *present]
 
 
 def _split_heads(
@@ -322,12 +336,14 @@ def _split_heads(
     return as_heads(q, heads), as_heads(as_tensor(k), kv_heads), as_heads(as_tensor(v), kv_heads)
 
 
-def _total_length(lengths: Value | None, total: Value | None) -> int:
+def _total_length(lengths: list[int] | None, total: int | None) -> int:
     """Return the sequence length with the new positions. ``lengths`` has the last index of each sample; all must be
     equal."""
     if lengths is None:
-        return whole_numbers(total, "input 'total_sequence_length'")[0]
-    totals = {last + 1 for last in whole_numbers(lengths, "input 'seqlens_k'")}
+        if total is None:
+            raise LoadError("input 'total_sequence_length' is missing; the op needs it")
+        return total
+    totals = {last + 1 for last in lengths}
     if len(totals) != 1:
         raise NoForm(f"the samples have different lengths {sorted(totals)}; all samples must have the same length")
     return totals.pop()
@@ -351,39 +367,28 @@ def _join_past(
     if room < past_length:
         raise NoForm(f"the past has {room} positions; the sequence needs at least {past_length}")
     cut = [forms.sliced(cache, 2, 0, past_length) if past_length else None for cache in caches]
-    joined = [part if old is None else af.concat([old, part], axis=2) for old, part in zip(cut, new, strict=True)]
+    joined = [part if old is None else forms.joined([old, part], 2) for old, part in zip(cut, new, strict=True)]
     if room <= past_length or room < past_length + added:
         return joined, joined
     unused = [
         forms.sliced(cache, 2, past_length + added, room) if room > past_length + added else None for cache in caches
     ]
-    present = [
-        part if end is None else af.concat([part, end], axis=2) for end, part in zip(unused, joined, strict=True)
-    ]
+    present = [part if end is None else forms.joined([part, end], 2) for end, part in zip(unused, joined, strict=True)]
     return joined, present
 
 
-RULES: dict[str, Rule] = {"SimplifiedLayerNormalization": _rms_norm}
-"""Ops that ONNX Runtime adds to the standard's own domain."""
-
-CONTRIB: dict[str, Rule] = {
-    "Attention": _attention,
-    "BiasGelu": _bias_gelu,
-    "FastGelu": _fast_gelu,
-    "FusedConv": _fused_conv,
-    "FusedGemm": _fused_gemm,
-    "FusedMatMul": _fused_matmul,
-    "Gelu": _bias_gelu,
-    "GroupNorm": _group_norm,
-    "GroupQueryAttention": _group_query,
-    "MultiHeadAttention": _multi_head,
-    "NhwcConv": _nhwc_conv,
-    "NhwcFusedConv": _nhwc_conv,
-    "QuickGelu": _quick_gelu,
-    "RotaryEmbedding": _rotary,
-    "SimplifiedLayerNormalization": _rms_norm,
-    "SkipLayerNormalization": _skip_layer_norm,
-    "SkipSimplifiedLayerNormalization": _skip_rms_norm,
-    "Trilu": elementwise.RULES["Trilu"],
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "attention_of_one": _attention,
+    "bias_gelu": _bias_gelu,
+    "fused_conv": _fused_conv,
+    "fused_gemm": _fused_gemm,
+    "fused_matmul": _fused_matmul,
+    "group_norm_of": _group_norm,
+    "group_query_attention": _group_query,
+    "multi_head_attention": _multi_head,
+    "nhwc_conv": _nhwc_conv,
+    "rms_norm_of": _rms_norm,
+    "rotary_by_places": _rotary,
+    "skip_layer_norm": _skip_layer_norm,
+    "skip_rms_norm": _skip_rms_norm,
 }
-"""By op, for the domain com.microsoft."""

@@ -16,10 +16,12 @@ from aneforge.frontends.importer.language import INTEGERS, Control, Language, Sc
 from aneforge.frontends.onnx.control import CONTROL, INITIALIZER
 from aneforge.frontends.onnx.file import StoredWeights
 from aneforge.frontends.onnx.host import Typed, evaluator, host_results, result_types, single_node_model
-from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.onnx.node import Node, apply
+from aneforge.frontends.onnx.refusals import REASONS
+from aneforge.frontends.onnx.table import DRAWN, MOVES, PREFERRED, SINGLE_NUMBERS, STORED, row_for
 from aneforge.frontends.onnx.types import element_number, element_type
 from aneforge.frontends.records import Block, Operation, TensorType, Type, is_whole
-from aneforge.frontends.values import NoForm
+from aneforge.frontends.values import NoForm, Value
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -40,9 +42,7 @@ class Onnx(Language):
     forgets = True
 
     def __init__(self, onnx: Any, records: Records, weights: StoredWeights) -> None:
-        from aneforge.frontends.onnx import tables
-
-        self.onnx, self.records, self.weights, self.tables = onnx, records, weights, tables
+        self.onnx, self.records, self.weights = onnx, records, weights
         self.importer: Importer | None = None
 
     def release(self) -> None:
@@ -73,7 +73,16 @@ class Onnx(Language):
         self._check_numbers(proto)
         inputs = [importer.bound(binding, scope) for binding in operation.inputs[""]]
         types = [importer.types.get(name) for name in proto.input]
-        node = Node(proto.op_type, operation.label, operation.version, {}, len(proto.output), inputs, types, operation)
+        node = Node(
+            proto.op_type,
+            operation.label,
+            operation.version,
+            {},
+            proto.output,
+            inputs,
+            types,
+            operation,
+        )
         if (proto.domain, proto.op_type) not in self.records.functions:
             self._check_attributes(operation)
             node.attrs = {
@@ -155,13 +164,13 @@ class Onnx(Language):
         assert self.importer is not None
         proto, _ = op.operation.source
         self._check_domain(op)
-        if op.kind in self.tables.DRAWN and proto.domain in _STANDARD:
+        if op.kind in DRAWN and proto.domain in _STANDARD:
             raise LoadError("it draws new random numbers in every run; make them an input of the model")
         size, work = onnx_cost(op.kind, op.inputs, op.attrs)
         self.importer.folding.charge(size, work, self.importer.where(op.operation))
-        if op.kind in self.tables.STATIC_RULES:
+        if op.kind in STORED:
             try:
-                return _as_list(self.tables.STATIC_RULES[op.kind](op, *op.inputs))
+                return _as_list(apply(STORED[op.kind], op))
             except AneforgeError:
                 pass  # the reference evaluator computes the plain numbers
         return self._evaluate(op)
@@ -209,7 +218,7 @@ class Onnx(Language):
         for value, kind in zip(op.inputs, op.types, strict=True):
             if isinstance(value, Tensor):
                 integer = isinstance(kind, TensorType) and is_whole(kind.dtype)
-                if value.dtype == "int32" or (integer and op.kind not in self.tables.MOVES):
+                if value.dtype == "int32" or (integer and op.kind not in MOVES):
                     return INTEGERS
         return None
 
@@ -217,21 +226,19 @@ class Onnx(Language):
         assert op.operation is not None
         self._check_domain(op)
         proto, _ = op.operation.source
-        standard = proto.domain in _STANDARD
-        if standard and op.kind in self.tables.PREFERRED:
-            preferred = self.tables.PREFERRED[op.kind]
-            try:
-                results = _as_list(preferred(op, *op.inputs))
-                return lambda node: results
-            except AneforgeError:
-                pass  # the standard's own definition is used
-        rules = self.tables.RULES if standard else self.tables.CONTRIB if proto.domain == _CONTRIB else {}
-        rule = rules.get(op.kind)
-        if rule is None:
+        domain = "" if proto.domain in _STANDARD else proto.domain
+        if not domain and op.kind in PREFERRED:
+            return _apply_preferred
+        row = row_for(op.kind, domain, op.opset)
+        if row is None:
             return None
-        if op.kind not in self.tables.SCALAR_RULES and any(op.is_single(place) for place in range(len(op.inputs))):
+        if op.kind not in SINGLE_NUMBERS and any(op.is_single(place) for place in range(len(op.inputs))):
             return _refuse_single_number
-        return lambda node: _apply_rule(rule, node)
+        return lambda node: _as_list(apply(row, node))
+
+    def is_defined_otherwise(self, op: Node) -> bool:
+        assert op.operation is not None
+        return op.kind in PREFERRED and op.operation.source[0].domain in _STANDARD
 
     def definition(self, op: Node) -> tuple[Block, list[Any], list[Type | None]] | None:
         """Return the standard's own definition of an op as a function, or None."""
@@ -273,7 +280,7 @@ class Onnx(Language):
         return helper.make_tensor_type_proto(element, value.shape)
 
     def refusal(self, op: Node) -> str:
-        return "this op is not supported; the engine has no form for it"
+        return REASONS.get(op.kind, "this op is not supported; the engine has no form for it")
 
     def on_host(self, op: Node, reason: str) -> Sequence[Any] | None:
         assert op.operation is not None
@@ -341,12 +348,10 @@ def _refuse_single_number(node: Node) -> Any:
     raise NoForm("the input is a single number (rank 0); the engine takes tensors only")
 
 
-def _apply_rule(rule: Rule, node: Node) -> list[Value]:
-    """Return the results of a rule. If the graph language refuses them, the host computes the op."""
+def _apply_preferred(node: Node) -> list[Value]:
+    """Return the results of a row that is tried before the standard's own definition of the op."""
     try:
-        return _as_list(rule(node, *node.inputs))
-    except LoadError:
-        raise
+        return _as_list(apply(PREFERRED[node.kind], node))
     except AneforgeError as error:
         raise NoForm(first_line(error)) from None
 

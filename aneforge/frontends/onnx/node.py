@@ -1,18 +1,22 @@
-"""The argument of a rule for an ONNX op: one node of the file, with its inputs."""
+"""One node of an ONNX file with its inputs, and what its row gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aneforge.errors import AneforgeError, LoadError, first_line
+from aneforge.frontends.importer.calls import called
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import Operation, TensorType, Type
-from aneforge.frontends.values import Value
+from aneforge.frontends.rows import Row
+from aneforge.frontends.values import NoForm, Value
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Node", "Rule", "Value"]
+__all__ = ["Node", "apply"]
 
-Rule = Callable[..., "Value | Sequence[Value]"]
+_PAD_TYPES = {"": "custom", "NOTSET": "custom", "VALID": "valid", "SAME_UPPER": "same", "SAME_LOWER": "same_lower"}
 
 
 @dataclass
@@ -23,7 +27,7 @@ class Node:
     name: str
     opset: int
     attrs: dict[str, Any] = field(default_factory=dict)
-    outputs: int = 1
+    outputs: Sequence[str] = ("",)
     inputs: Sequence[Value | None] = ()
     types: Sequence[Type | None] = ()
     """Types of the inputs, where known; None for a computed float whose shape is that of its tensor."""
@@ -40,3 +44,48 @@ class Node:
         """Whether an input is a single number in the file; the graph has it with shape (1,)."""
         kind = self.types[place] if place < len(self.types) else None
         return isinstance(self.inputs[place], Tensor) and isinstance(kind, TensorType) and kind.shape == ()
+
+    def result_of(self, kind: str, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Tensor:
+        """What an op of the standard gives in the place of this node, which says more than that op."""
+        from aneforge.frontends.onnx.table import row_for
+
+        row = row_for(kind, "", self.opset)
+        assert row is not None
+        result = apply(row, replace(self, kind=kind, inputs=inputs, types=[None] * len(inputs), attrs=dict(attrs)))
+        assert isinstance(result, Tensor)
+        return result
+
+
+def apply(row: Row, node: Node) -> Any:
+    """What a row gives for a node. If the graph language refuses it, the host computes the op."""
+    try:
+        if row.takes_node:
+            return row.function(node)
+        bound = row.bind(node.inputs, node.attrs)
+        if "pad_type" in bound or "pad" in bound:
+            _translate_pads(bound)
+        return called(row.function, bound, lambda: _as_op(row, node, bound), row.shown)
+    except LoadError:
+        raise
+    except AneforgeError as error:
+        raise NoForm(first_line(error)) from None
+
+
+def _translate_pads(bound: dict[str, Any]) -> None:
+    """ONNX has the pads before all axes, then those behind them; the common ops have them in pairs."""
+    if "pad_type" in bound:
+        bound["pad_type"] = _PAD_TYPES.get(bound["pad_type"], bound["pad_type"])
+    flat = bound.get("pad")
+    if flat is not None:
+        half = len(flat) // 2
+        bound["pad"] = [int(width) for pair in zip(flat[:half], flat[half:], strict=True) for width in pair]
+
+
+def _as_op(row: Row, node: Node, bound: Mapping[str, Any]) -> Op:
+    arguments = {name: value if isinstance(value, list) else [value] for name, value in bound.items()}
+    types: dict[str, list[Type | None]] = {}
+    for place, kind in enumerate(node.types):
+        if place < len(row.operands):
+            types.setdefault(row.operands[place].lstrip("*"), []).append(kind)
+    outputs: list[tuple[str, Type | None]] = [(name, None) for name in node.outputs]
+    return Op(node.kind, node.name, arguments, types, outputs, is_read=bool)

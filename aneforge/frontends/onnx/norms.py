@@ -1,110 +1,69 @@
-"""Normalisations and softmax."""
+"""Normalisations and softmax where ONNX has more results, or an older meaning of the axis."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Callable
+from typing import Any
 
 from aneforge.frontends import forms
-from aneforge.frontends.forms.norms import whitened
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import as_tensor, axis_of
-from aneforge.graph import builders as af
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
+__all__ = ["FUNCTIONS"]
 
 
-def _group_norm(node: Node, x: Value, scale: Value, bias: Value) -> Tensor:
-    return forms.group_norm(as_tensor(x), int(node.attr("num_groups")), scale, bias, float(node.attr("epsilon", 1e-5)))
+def _lp_norm(x: Numeric, axis: int = -1, p: int = 2) -> Tensor:
+    return forms.lp_normalised(x, axis_of(axis, x.ndim), p)
 
 
-def _lp_norm(node: Node, x: Value) -> Tensor:
-    tensor = as_tensor(x)
-    axes = (axis_of(int(node.attr("axis", -1)), tensor.ndim),)
-    size = tensor.l1_norm(axes) if int(node.attr("p", 2)) == 1 else tensor.sum_square(axes).sqrt()
-    return tensor / af.maximum(size, 2.0**-24)  # a row of zeros stays zero
+def _mean_variance(x: Numeric, axes: list[int]) -> Tensor:
+    return forms.mean_variance_normalised(x, [axis_of(axis, x.ndim) for axis in axes])
 
 
-def _mean_variance(node: Node, x: Value) -> Tensor:
-    tensor = as_tensor(x)
-    axes = tuple(axis_of(int(axis), tensor.ndim) for axis in node.attr("axes", [0, 2, 3]))
-    centred = tensor - tensor.mean(axes)
-    return centred / (centred.square().mean(axes).sqrt() + 1e-9)
+def _of_rows(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
+    """Before opset 13 the axis and all after it are one row."""
+
+    def of_rows(x: Numeric, axis: int = 1) -> Tensor:
+        rows = x.reshape(math.prod(x.shape[: axis_of(axis, x.ndim)]), -1)
+        return function(rows, 1).reshape(*x.shape)
+
+    return of_rows
 
 
-def _log_softmax(node: Node, x: Value) -> Tensor:
-    tensor = as_tensor(x)
-    if node.opset >= 13:
-        return forms.log_softmax(tensor, axis_of(int(node.attr("axis", -1)), tensor.ndim))
-    axis = axis_of(int(node.attr("axis", 1)), tensor.ndim)
-    lines = tensor.reshape(int(np.prod(tensor.shape[:axis], dtype=int)), -1)
-    return forms.log_softmax(lines, 1).reshape(*tensor.shape)
-
-
-def _batch_norm(node: Node, x: Value, *stats: Value) -> Tensor | list[Tensor]:
+def _batch_norm(
+    op: Op,
+    x: Numeric,
+    gamma: Value,
+    beta: Value,
+    mean: Value,
+    variance: Value,
+    epsilon: float = 1e-5,
+    training_mode: bool = False,
+    momentum: float = 0.9,
+) -> Tensor | list[Tensor]:
     """In inference the statistics are inputs. In training mode they come from the batch, and the running statistics
     are updated."""
-    gamma, beta, mean, variance = stats[:4]
-    tensor, eps = as_tensor(x), float(node.attr("epsilon", 1e-5))
-    if not node.attr("training_mode", 0):
-        return forms.batch_norm(tensor, gamma, beta, mean, variance, eps)
-    axes, shape = tuple(i for i in range(tensor.ndim) if i != 1), (1, -1, *(1,) * (tensor.ndim - 2))
-    centre = tensor.mean(axes)
-    spread = (tensor - centre).square().mean(axes)
-    scale, shift = (as_tensor(parameter).reshape(*shape) for parameter in (gamma, beta))
-    result = (tensor - centre) * spread.rsqrt(eps) * scale + shift
-    momentum = float(node.attr("momentum", 0.9))
-    moved = [
-        as_tensor(running) * momentum + batch.reshape(tensor.shape[1]) * (1 - momentum)
-        for running, batch in ((mean, centre), (variance, spread))
-    ]
-    return [result, *moved][: node.outputs]
+    if not training_mode:
+        return forms.batch_norm(x, gamma, beta, mean, variance, epsilon)
+    return forms.batch_norm_in_training(x, gamma, beta, mean, variance, epsilon, momentum)
 
 
-def _layer_norm(node: Node, x: Value, scale: Value, bias: Value | None = None) -> Tensor | list[Tensor]:
-    tensor = as_tensor(x)
-    axes = tuple(range(axis_of(int(node.attr("axis", -1)), tensor.ndim), tensor.ndim))
-    eps = float(node.attr("epsilon", 1e-5))
-    if node.outputs == 1:
-        return forms.layer_norm(tensor, axes, scale, bias, eps)
-    white, mean, reciprocal = whitened(tensor, axes, eps)
-    scaled = white * as_tensor(scale)
-    return [scaled if bias is None else scaled + as_tensor(bias), mean, reciprocal][: node.outputs]
+def _layer_norm(
+    op: Op, x: Numeric, gamma: Value, beta: Value | None = None, axis: int = -1, epsilon: float = 1e-5
+) -> Tensor | list[Tensor]:
+    axes = tuple(range(axis_of(axis, x.ndim), x.ndim))
+    if op.used(1) or op.used(2):
+        return forms.layer_norm_with_statistics(x, axes, gamma, beta, epsilon)
+    return forms.layer_norm(x, axes, gamma, beta, epsilon)
 
 
-def _rms_norm(node: Node, x: Value, scale: Value) -> Tensor:
-    tensor = as_tensor(x)
-    axes = range(axis_of(int(node.attr("axis", -1)), tensor.ndim), tensor.ndim)
-    return forms.rms_norm(tensor, tuple(axes), scale, float(node.attr("epsilon", 1e-5)))
-
-
-def _instance_norm(node: Node, x: Value, scale: Value, bias: Value) -> Tensor:
-    return forms.instance_norm(as_tensor(x), scale, bias, float(node.attr("epsilon", 1e-5)))
-
-
-def _softmax(node: Node, x: Value) -> Tensor:
-    tensor = as_tensor(x)
-    if node.opset >= 13:
-        return tensor.softmax(axis_of(int(node.attr("axis", -1)), tensor.ndim))
-    axis = axis_of(int(node.attr("axis", 1)), tensor.ndim)  # the axis and all after it are one row
-    lead = int(np.prod(tensor.shape[:axis], dtype=int))
-    return tensor.reshape(lead, -1).softmax(-1).reshape(*tensor.shape)
-
-
-def _local_response(node: Node, x: Value) -> Tensor:
-    alpha, beta = float(node.attr("alpha", 1e-4)), float(node.attr("beta", 0.75))
-    return af.local_response_norm(as_tensor(x), int(node.attr("size")), alpha, beta, float(node.attr("bias", 1.0)))
-
-
-RULES: dict[str, Rule] = {
-    "BatchNormalization": _batch_norm,
-    "GroupNormalization": _group_norm,
-    "InstanceNormalization": _instance_norm,
-    "LayerNormalization": _layer_norm,
-    "LRN": _local_response,
-    "LogSoftmax": _log_softmax,
-    "LpNormalization": _lp_norm,
-    "MeanVarianceNormalization": _mean_variance,
-    "RMSNormalization": _rms_norm,
-    "Softmax": _softmax,
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "batch_norm_of": _batch_norm,
+    "layer_norm_of": _layer_norm,
+    "log_softmax_of_rows": _of_rows(forms.log_softmax),
+    "lp_norm": _lp_norm,
+    "mean_variance_norm": _mean_variance,
+    "softmax_of_rows": _of_rows(Tensor.softmax),
 }

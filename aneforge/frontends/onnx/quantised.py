@@ -6,23 +6,21 @@ elements read it directly; ops that compute dequantise it first (``forms.quantis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends import forms
-from aneforge.frontends.onnx import elementwise, movement, norms, products, spatial
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.onnx.spatial import _settings as window_settings
-from aneforge.frontends.values import NoForm, as_tensor, axis_of, known, number
+from aneforge.frontends.onnx.node import Node
+from aneforge.frontends.values import Array, NoForm, Value, as_tensor, axis_of, known, number
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["CONTRIB", "ON_CODES", "RULES", "STATIC_RULES"]
+__all__ = ["FUNCTIONS"]
 
-Array = np.ndarray
 _CODES = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
-ON_CODES = frozenset(("MaxPool",))
-"""Ops that select codes: fp16 orders 8-bit codes as their own type does."""
 
 
 def _bits(codes: Array) -> int:
@@ -41,21 +39,19 @@ def _as_integers(codes: Array) -> Array:
 # Known values.
 
 
-def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | None = None) -> Encoded | Array:
+def _dequantize_stored(codes: Array, scale: Array, zero_point: Array | None = None, axis: int = 1) -> Encoded | Array:
     """Encode a stored weight. The scale is one number, one for each position along an axis, or one for each block.
 
     A vector of integers is a bias, stored as int32 with the scale of the sums it is added to. It is decoded, since the
     engine adds it as numbers.
     """
-    array, factor = known(codes, "the tensor of codes"), known(scale, "the scale")
-    axis, offset = int(node.attr("axis", 1)), None if zero is None else known(zero, "the zero point")
-    if array.dtype.name in _CODES and array.ndim > 1:
-        return encoded(array, factor, offset, axis)
-    if array.dtype.kind not in "iu" and array.dtype.name not in _CODES:
-        raise NoForm(f"codes of type {array.dtype.name} are not supported; they must be integers")
-    numbers = _as_integers(array).astype(np.float64)
-    numbers = numbers if offset is None else numbers - _align(_as_integers(offset), array, axis)
-    return np.asarray(numbers * _align(factor, array, axis), np.float32)  # of one number NumPy gives no array
+    if codes.dtype.name in _CODES and codes.ndim > 1:
+        return encoded(codes, scale, zero_point, axis)
+    if codes.dtype.kind not in "iu" and codes.dtype.name not in _CODES:
+        raise NoForm(f"codes of type {codes.dtype.name} are not supported; they must be integers")
+    numbers = _as_integers(codes).astype(np.float64)
+    numbers = numbers if zero_point is None else numbers - _align(_as_integers(zero_point), codes, axis)
+    return np.asarray(numbers * _align(scale, codes, axis), np.float32)  # of one number NumPy gives no array
 
 
 def _align(values: Array, codes: Array, axis: int) -> Array:
@@ -71,15 +67,15 @@ def _align(values: Array, codes: Array, axis: int) -> Array:
     return numbers
 
 
-def _quantize_stored(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Array:
+def _quantize_stored(
+    x: Array, scale: Array, zero_point: Array | None = None, axis: int = 1, output_dtype: int = 0
+) -> Array:
     """Quantise a known weight while the file is read. ONNX rounds ties to even."""
-    weight = known(x, "the weight").astype(np.float64)
-    kind, offset = _kind(node, zero), None if zero is None else _as_integers(known(zero, "the zero point"))
+    weight, kind = x.astype(np.float64), _kind(output_dtype, zero_point)
     low, high = forms.range_of(kind)
-    axis = int(node.attr("axis", 1))
-    codes = np.rint(weight / _align(known(scale, "the scale"), weight, axis))
-    codes = codes if offset is None else codes + _align(offset, weight, axis)
-    return np.asarray(np.clip(codes, low, high), known(zero, "the zero point").dtype if zero is not None else kind)
+    codes = np.rint(weight / _align(scale, weight, axis))
+    codes = codes if zero_point is None else codes + _align(_as_integers(zero_point), weight, axis)
+    return np.asarray(np.clip(codes, low, high), kind if zero_point is None else zero_point.dtype)
 
 
 def encoded(codes: Array, scale: Array, zero: Array | None, axis: int) -> Encoded:
@@ -93,15 +89,14 @@ def encoded(codes: Array, scale: Array, zero: Array | None, axis: int) -> Encode
 # Activations.
 
 
-def _kind(node: Node, zero: Value | None) -> str:
+def _kind(stated: int, zero: Value | None) -> str:
     """Return the type of the codes: that of the zero point, or output_dtype."""
     if zero is not None:
         return known(zero, "the zero point").dtype.name
-    stated = int(node.attr("output_dtype", 0))
     return {0: "uint8", 2: "uint8", 3: "int8", 21: "uint4", 22: "int4"}.get(stated, f"type {stated} of TensorProto")
 
 
-def dequantised(x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Tensor:
+def dequantised(x: Value | None, scale: Value | None, zero: Value | None, axis: int = 1) -> Tensor:
     factor = known(scale, "the scale")
     if zero is None:
         return forms.dequantised(as_tensor(x), factor, None, "", axis)
@@ -109,31 +104,33 @@ def dequantised(x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Te
     return forms.dequantised(as_tensor(x), factor, _as_integers(offset), offset.dtype.name, axis)
 
 
-def quantised(x: Tensor, scale: Value, zero: Value | None, kind: str, axis: int = 1) -> Tensor:
+def quantised(x: Tensor, scale: Value | None, zero: Value | None, kind: str, axis: int = 1) -> Tensor:
     offset = None if zero is None else _as_integers(known(zero, "the zero point"))
     return forms.quantised(x, known(scale, "the scale"), offset, kind, axis)
 
 
-def _quantise_like(x: Tensor, scale: Value, zero: Value | None) -> Tensor:
+def _quantise_like(x: Tensor, scale: Value | None, zero: Value | None) -> Tensor:
     return quantised(x, scale, zero, "uint8" if zero is None else known(zero, "the zero point").dtype.name)
 
 
-def _quantize(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Tensor:
-    return quantised(as_tensor(x), scale, zero, _kind(node, zero), int(node.attr("axis", 1)))
+def _quantize(
+    x: Tensor, scale: Value, zero_point: Value | None = None, axis: int = 1, output_dtype: int = 0
+) -> Tensor:
+    return quantised(x, scale, zero_point, _kind(output_dtype, zero_point), axis)
 
 
-def _dequantize(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Tensor:
+def _dequantize(x: Value, scale: Value, zero_point: Value | None = None, axis: int = 1) -> Tensor:
     if not isinstance(x, Tensor):
         raise NoForm("the scale of a stored weight is computed; the engine needs a fixed value")
-    return dequantised(x, scale, zero, int(node.attr("axis", 1)))
+    return dequantised(x, scale, zero_point, axis)
 
 
-def _encode_kernel(weight: Value, scale: Value, zero: Value | None, axis: int) -> Encoded:
+def _encode_kernel(weight: Value | None, scale: Value | None, zero: Value | None, axis: int) -> Encoded:
     codes = known(weight, "the kernel")
     return encoded(codes, known(scale, "the scale"), None if zero is None else known(zero, "the zero point"), axis)
 
 
-def _decode_bias(bias: Value | None, *scales: Value) -> Array | None:
+def _decode_bias(bias: Value | None, *scales: Value | None) -> Array | None:
     """Decode an integer bias; its scale is the product of the scales."""
     if bias is None:
         return None
@@ -143,33 +140,15 @@ def _decode_bias(bias: Value | None, *scales: Value) -> Array | None:
     return known(bias, "the bias").astype(np.float64).reshape(-1) * factor
 
 
-def _qlinear_conv(
-    node: Node,
-    x: Value,
-    x_scale: Value,
-    x_zero: Value,
-    weight: Value,
-    w_scale: Value,
-    w_zero: Value,
-    y_scale: Value,
-    y_zero: Value,
-    bias: Value | None = None,
-) -> Tensor:
+def _qlinear_conv(node: Node) -> Tensor:
     """Dequantise, convolve with the encoded kernel, quantise."""
-    image = dequantised(x, x_scale, x_zero)
-    result = forms.convolution(
-        image,
-        _encode_kernel(weight, w_scale, w_zero, 0),
-        _decode_bias(bias, x_scale, w_scale),
-        groups=int(node.attr("group", 1)),
-        dilation=node.attr("dilations"),
-        **window_settings(node, image, weight.shape[2:]),
-    )
-    return _quantise_like(result, y_scale, y_zero)
+    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
+    image, kernel = dequantised(x, x_scale, x_zero), _encode_kernel(weight, w_scale, w_zero, 0)
+    shift = _decode_bias(bias[0] if bias else None, x_scale, w_scale)
+    return _quantise_like(node.result_of("Conv", [image, kernel, shift], node.attrs), y_scale, y_zero)
 
 
 def _qlinear_matmul(
-    node: Node,
     a: Value,
     a_scale: Value,
     a_zero: Value,
@@ -190,102 +169,73 @@ def _qlinear_matmul(
 # Ops of com.microsoft that ONNX Runtime's quantiser writes: dequantise, the float op, quantise.
 
 
-def _qgemm(
-    node: Node,
-    a: Value,
-    a_scale: Value,
-    a_zero: Value | None,
-    b: Value,
-    b_scale: Value,
-    b_zero: Value | None,
-    c: Value | None = None,
-    y_scale: Value | None = None,
-    y_zero: Value | None = None,
-) -> Tensor:
+def _qgemm(node: Node) -> Tensor:
+    a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*node.inputs, *[None] * 9)[:9]
     right = dequantised(b, b_scale, b_zero) if isinstance(b, Tensor) else _encode_kernel(b, b_scale, b_zero, -1)
     if number(a_scale, "the scale") <= 0:
         raise LoadError("a_scale is not above 0; scales must be positive")
     bias = _decode_bias(c, a_scale, b_scale)
     alpha = float(node.attr("alpha", 1.0))
-    product = products.RULES["Gemm"](node, dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None)
-    assert isinstance(product, Tensor)
+    inputs = [dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None]
+    product = node.result_of("Gemm", inputs, node.attrs)
     if bias is not None and alpha != 1.0:
-        product = product + as_tensor(bias * alpha)  # alpha scales the product and its bias
+        product = forms.added(product, bias * alpha)  # alpha scales the product and its bias
     return product if y_scale is None else _quantise_like(product, y_scale, y_zero)
 
 
-def _binary(rule: Rule) -> Rule:
-    def rule_on_codes(
-        node: Node,
-        a: Value,
-        a_scale: Value,
-        a_zero: Value | None,
-        b: Value,
-        b_scale: Value,
-        b_zero: Value | None,
-        y_scale: Value,
-        y_zero: Value | None = None,
-    ) -> Tensor:
-        return _quantise_like(
-            _as_one_tensor(rule(node, dequantised(a, a_scale, a_zero), dequantised(b, b_scale, b_zero))),
-            y_scale,
-            y_zero,
-        )
-
-    return rule_on_codes
+def _on_codes(node: Node) -> Tensor:
+    """An op on codes: each of its inputs comes with scale and zero point, and those of the result follow. The op
+    itself has the same name without QLinear."""
+    if node.attr("channels_last", 0):
+        raise NoForm("channels_last is not supported; export the model with channels on axis 1")
+    *parts, y_scale, y_zero = node.inputs if len(node.inputs) % 3 == 2 else (*node.inputs, None)
+    attrs = {name: value for name, value in node.attrs.items() if name != "channels_last"}
+    result = node.result_of(node.kind.removeprefix("QLinear"), _numbers(parts), attrs)
+    return _quantise_like(result, y_scale, y_zero)
 
 
-def _unary(rule: Rule) -> Rule:
-    def rule_on_codes(
-        node: Node, x: Value, scale: Value, zero: Value | None, y_scale: Value, y_zero: Value | None = None
-    ) -> Tensor:
-        if node.attr("channels_last", 0):
-            raise NoForm("channels_last is not supported; export the model with channels on axis 1")
-        return _quantise_like(_as_one_tensor(rule(node, dequantised(x, scale, zero))), y_scale, y_zero)
-
-    return rule_on_codes
+def _concat(node: Node) -> Tensor:
+    """Scale and zero point of the result come first."""
+    y_scale, y_zero, *parts = node.inputs
+    return _quantise_like(node.result_of("Concat", _numbers(parts), node.attrs), y_scale, y_zero)
 
 
-def _concat(node: Node, y_scale: Value, y_zero: Value | None, *parts: Value | None) -> Tensor:
-    """The parts are triples of codes, scale and zero point."""
-    triples = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
-    numbers = [dequantised(_required(x), _required(scale), zero) for x, scale, zero in triples]
-    return _quantise_like(_as_one_tensor(movement.RULES["Concat"](node, *numbers)), y_scale, y_zero)
-
-
-def _required(value: Value | None) -> Value:
-    if value is None:
+def _numbers(parts: Sequence[Value | None]) -> list[Tensor]:
+    """Triples of codes, scale and zero point as numbers."""
+    triples = list(zip(parts[0::3], parts[1::3], parts[2::3], strict=True))
+    if any(codes is None or scale is None for codes, scale, _ in triples):
         raise LoadError("a required input is missing; each part needs codes and a scale")
-    return value
+    return [dequantised(codes, scale, zero) for codes, scale, zero in triples]
 
 
-def _as_one_tensor(result: object) -> Tensor:
-    assert isinstance(result, Tensor)
-    return result
-
-
-def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *optional: Value | None) -> Tensor:
+def _matmul_nbits(
+    a: Tensor,
+    packed: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    g_idx: Value | None = None,
+    bias: Array | None = None,
+    bits: int = 4,
+    block_size: int = 32,
+    K: int = 0,  # noqa: N803 - ONNX Runtime's own names
+    N: int = 0,  # noqa: N803
+) -> Tensor:
     """MatMulNBits: a weight [N, K] of 2, 4 or 8 bits in blocks along K, packed into bytes, low bits first."""
-    zeros, groups, bias = (*optional, None, None, None)[:3]
-    if groups is not None:
+    if g_idx is not None:
         raise NoForm("g_idx is not supported; the columns of a block must be neighbours")
-    bits, block = int(node.attr("bits", 4)), int(node.attr("block_size"))
-    columns, rows = int(node.attr("K")), int(node.attr("N"))
     if bits not in (2, 4, 8):
         raise NoForm(f"codes of {bits} bits are not supported; choose one: 2, 4, 8")
-    count = -(-columns // block)
-    codes = _unpack(known(packed, "input 'B'"), bits).reshape(rows, -1)[:, : count * block]
-    scale = known(scales, "input 'scales'").reshape(rows, count)
-    if zeros is None:
-        zero: Array = np.full((rows, count), 1 << (bits - 1), np.uint8)
-    elif known(zeros, "input 'zero_points'").dtype == np.uint8:
-        zero = _unpack(known(zeros, "input 'zero_points'").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
+    count = -(-K // block_size)
+    codes = _unpack(packed, bits).reshape(N, -1)[:, : count * block_size]
+    if zero_points is None:
+        zero: Array = np.full((N, count), 1 << (bits - 1), np.uint8)
+    elif zero_points.dtype == np.uint8:
+        zero = _unpack(zero_points.reshape(N, -1), bits).reshape(N, -1)[:, :count]
     else:
         raise NoForm("zero points of a type other than uint8 are not supported; use integer zero points")
-    if columns != count * block:
-        raise NoForm(f"{columns} columns do not fill blocks of {block}; K must be a multiple of block_size")
-    weight = Encoded.blockwise(codes, scale, zero, bits)
-    return forms.linear(as_tensor(a), weight, None if bias is None else known(bias, "the bias"))
+    if count * block_size != K:
+        raise NoForm(f"{K} columns do not fill blocks of {block_size}; K must be a multiple of block_size")
+    return forms.linear(a, Encoded.blockwise(codes, scales.reshape(N, count), zero, bits), bias)
 
 
 def _unpack(packed: Array, bits: int) -> Array:
@@ -297,38 +247,22 @@ def _unpack(packed: Array, bits: int) -> Array:
     return np.stack(places, -1).reshape(*packed.shape[:-1], -1)
 
 
-def _transpose_encoded(node: Node, x: Value) -> Encoded:
+def _transpose_encoded(x: Value, perm: list[int] | None = None) -> Encoded:
     if not isinstance(x, Encoded):
         raise NoForm("the input is a plain array; only an encoded weight has this form")
-    return x.transpose(list(node.attr("perm", range(x.ndim)[::-1])))
+    return x.transpose(list(range(x.ndim))[::-1] if perm is None else perm)
 
 
-STATIC_RULES: dict[str, Rule] = {
-    "DequantizeLinear": _dequantize_stored,
-    "QuantizeLinear": _quantize_stored,
-    "Transpose": _transpose_encoded,
-}
-"""For nodes whose inputs are all known: they keep a weight encoded."""
-
-
-RULES: dict[str, Rule] = {
-    "DequantizeLinear": _dequantize,
-    "QLinearConv": _qlinear_conv,
-    "QLinearMatMul": _qlinear_matmul,
-    "QuantizeLinear": _quantize,
-}
-
-CONTRIB: dict[str, Rule] = {
-    "DequantizeLinear": _dequantize,
-    "MatMulNBits": _matmul_nbits,
-    "QGemm": _qgemm,
-    "QLinearAdd": _binary(elementwise.RULES["Add"]),
-    "QLinearAveragePool": _unary(spatial.RULES["AveragePool"]),
-    "QLinearConcat": _concat,
-    "QLinearGlobalAveragePool": _unary(spatial.RULES["GlobalAveragePool"]),
-    "QLinearLeakyRelu": _unary(elementwise.RULES["LeakyRelu"]),
-    "QLinearMul": _binary(elementwise.RULES["Mul"]),
-    "QLinearSigmoid": _unary(elementwise.RULES["Sigmoid"]),
-    "QLinearSoftmax": _unary(norms.RULES["Softmax"]),
-    "QuantizeLinear": _quantize,
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "concat_codes": _concat,
+    "dequantize_linear": _dequantize,
+    "dequantize_stored": _dequantize_stored,
+    "gemm_of_codes": _qgemm,
+    "matmul_n_bits": _matmul_nbits,
+    "on_codes": _on_codes,
+    "qlinear_conv": _qlinear_conv,
+    "qlinear_matmul": _qlinear_matmul,
+    "quantize_linear": _quantize,
+    "quantize_stored": _quantize_stored,
+    "transpose_encoded": _transpose_encoded,
 }

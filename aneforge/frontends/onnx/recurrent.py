@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aneforge.errors import LoadError
+from aneforge.frontends import forms
 from aneforge.frontends.forms.recurrent import Activation, Cell, by_gate, recurrence
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import as_tensor, whole_numbers
-from aneforge.graph import builders as af
-from aneforge.graph.ops.leaf import const
+from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
+__all__ = ["FUNCTIONS"]
 
 _ORDER = {"RNN": "n", "GRU": "zrn", "LSTM": "iofg"}
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
@@ -37,35 +37,50 @@ _SETTINGS = {"affine": "ab", "elu": "a", "hardsigmoid": "ab", "leakyrelu": "a", 
 """Which settings an activation takes from the node's lists, in order."""
 
 
-def _recurrence(
-    node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *optional: Value | None
-) -> list[Tensor]:
-    """Return all states and the last ones. The input is [steps, samples, features], or samples first."""
-    lengths, hidden_state, cell_state, peepholes = (*optional, *(None,) * (4 - len(optional)))
-    samples_first = bool(node.attr("layout", 0))
-    series = as_tensor(x).transpose([1, 0, 2]) if samples_first else as_tensor(x)
-    known_lengths = None if lengths is None else whole_numbers(lengths, "input 'sequence_lens'")
-    starts = [_start(state, samples_first) for state in (hidden_state, *([cell_state] if node.kind == "LSTM" else []))]
-    runs = []
-    for place in range(w.shape[0]):
-        cell = _cell(
-            node, place, [_direction_part(value, place) for value in (w, r, b, peepholes)], starts, series.shape[1]
-        )
-        backwards = node.attr("direction", "forward") == "reverse" or place == 1
-        runs.append(recurrence(cell, series, backwards, known_lengths))
-    outputs = af.stack([states for states, _ in runs], axis=1)
-    last_states = [
-        af.stack([states[i] for _, states in runs], axis=0) for i in range(min(len(starts), node.outputs - 1))
-    ]
-    if samples_first:
-        outputs, last_states = outputs.transpose([2, 0, 1, 3]), [state.transpose([1, 0, 2]) for state in last_states]
-    return [outputs, *last_states][: node.outputs]
+def _layer(kind: str) -> Callable[..., list[Tensor]]:
+    def layer(
+        x: Tensor,
+        w: Value,
+        r: Value,
+        b: Value | None = None,
+        lengths: list[int] | None = None,
+        initial_h: Value | None = None,
+        initial_c: Value | None = None,
+        peepholes: Value | None = None,
+        direction: str = "forward",
+        layout: bool = False,
+        activations: list[str] | None = None,
+        activation_alpha: list[float] | None = None,
+        activation_beta: list[float] | None = None,
+        clip: float | None = None,
+        input_forget: bool = False,
+        linear_before_reset: bool = False,
+    ) -> list[Tensor]:
+        """Return all states and the last ones. The input is [steps, samples, features], or samples first."""
+        series = forms.transposed(x, [1, 0, 2]) if layout else x
+        states = (initial_h, initial_c) if kind == "LSTM" else (initial_h,)
+        starts = [_start(state, layout) for state in states]
+        functions = _Activations(kind, activations or [], activation_alpha or [], activation_beta or [])
+        runs = []
+        for place in range(w.shape[0]):
+            weights = [_direction_part(value, place) for value in (w, r, b, peepholes)]
+            cell = _cell(kind, place, weights, starts, series.shape[1], functions)
+            cell.clip, cell.coupled, cell.reset_after = clip, input_forget, linear_before_reset
+            runs.append(recurrence(cell, series, direction == "reverse" or place == 1, lengths))
+        outputs = forms.stacked([outputs for outputs, _ in runs], 1)
+        last_states = [forms.stacked([ends[i] for _, ends in runs], 0) for i in range(len(starts))]
+        if layout:
+            outputs = forms.transposed(outputs, [2, 0, 1, 3])
+            last_states = [forms.transposed(state, [1, 0, 2]) for state in last_states]
+        return [outputs, *last_states]
+
+    return layer
 
 
 def _start(value: Value | None, samples_first: bool) -> Tensor | None:
     if value is None:
         return None
-    return as_tensor(value).transpose([1, 0, 2]) if samples_first else as_tensor(value)
+    return forms.transposed(as_tensor(value), [1, 0, 2]) if samples_first else as_tensor(value)
 
 
 def _direction_part(value: Value | None, place: int) -> Any:
@@ -75,45 +90,54 @@ def _direction_part(value: Value | None, place: int) -> Any:
     return value[place] if isinstance(value, Tensor) else np.asarray(value)[place]
 
 
-def _cell(node: Node, place: int, weights: Sequence[Any], starts: Sequence[Tensor | None], samples: int) -> Cell:
+def _cell(
+    kind: str,
+    place: int,
+    weights: Sequence[Any],
+    starts: Sequence[Tensor | None],
+    samples: int,
+    functions: _Activations,
+) -> Cell:
     w, r, biases, peepholes = weights
-    order = _ORDER[node.kind]
+    order = _ORDER[kind]
     bias_by_gate = by_gate(biases, order + order.upper())
-    zeros = const(np.zeros((samples, r.shape[1])))
-    activations, names = _activations(node, place)
-    clip = node.attr("clip")
+    activations, names = functions.of_direction(place)
+    zeros = as_tensor(np.zeros((samples, r.shape[1])))
     return Cell(
-        node.kind,
+        kind,
         by_gate(w, order),
         by_gate(r, order),
         [zeros if start is None else start[place] for start in starts],
         activations,
         {gate: bias_by_gate[gate] for gate in order} if bias_by_gate else {},
         {gate: bias_by_gate[gate.upper()] for gate in order} if bias_by_gate else {},
-        usual=names == _USUAL[node.kind],
+        usual=names == _USUAL[kind],
         peepholes=by_gate(peepholes, _PEEPHOLES),
-        clip=None if clip is None else float(clip),
-        coupled=bool(node.attr("input_forget", 0)),
-        reset_after=bool(node.attr("linear_before_reset", 0)),
     )
 
 
-def _activations(node: Node, place: int) -> tuple[list[Activation], list[str]]:
-    """Return the activations of one direction, and their names. Two lists hold the settings of all directions."""
-    usual = _USUAL[node.kind]
-    stated = [name.decode() if isinstance(name, bytes) else str(name) for name in node.attr("activations", [])]
-    names = [name.lower() for name in stated] or usual
-    names = names if len(names) >= len(usual) * (place + 1) else names * (place + 1)
-    numbers = {"a": list(node.attr("activation_alpha", [])), "b": list(node.attr("activation_beta", []))}
-    functions: list[Activation] = []
-    for name in names:
-        if name not in _ACTIVATIONS:
-            raise LoadError(f"activation {name!r} is not known; choose one: {', '.join(_ACTIVATIONS)}")
-        settings = {key: float(numbers[key].pop(0)) for key in _SETTINGS.get(name, "") if numbers[key]}
-        function = _ACTIVATIONS[name]
-        functions.append(lambda x, function=function, settings=settings: function(x, **settings))
-    direction = slice(len(usual) * place, len(usual) * (place + 1))
-    return functions[direction], names[direction]
+@dataclass(frozen=True)
+class _Activations:
+    """The functions of all directions by name, and two lists with their settings."""
+
+    kind: str
+    names: Sequence[str]
+    alpha: Sequence[float]
+    beta: Sequence[float]
+
+    def of_direction(self, place: int) -> tuple[list[Activation], list[str]]:
+        usual = _USUAL[self.kind]
+        names = [name.lower() for name in self.names] or usual
+        names = names if len(names) >= len(usual) * (place + 1) else names * (place + 1)
+        numbers = {"a": list(self.alpha), "b": list(self.beta)}
+        functions: list[Activation] = []
+        for name in names:
+            if name not in _ACTIVATIONS:
+                raise LoadError(f"activation {name!r} is not known; choose one: {', '.join(_ACTIVATIONS)}")
+            settings = {key: float(numbers[key].pop(0)) for key in _SETTINGS.get(name, "") if numbers[key]}
+            functions.append(partial(_ACTIVATIONS[name], **settings))
+        direction = slice(len(usual) * place, len(usual) * (place + 1))
+        return functions[direction], names[direction]
 
 
-RULES: dict[str, Rule] = {"GRU": _recurrence, "LSTM": _recurrence, "RNN": _recurrence}
+FUNCTIONS: dict[str, Callable[..., Any]] = {kind.lower() + "_layer": _layer(kind) for kind in _USUAL}

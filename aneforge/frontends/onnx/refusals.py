@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import NoForm
-from aneforge.graph.tensor import Tensor
-
-__all__ = ["REASONS", "RULES"]
+__all__ = ["REASONS"]
 
 _BITS = "bits of integers are not supported; the engine computes in fp16"
 _TEXT = "text is not supported; the engine takes numbers only"
@@ -47,13 +43,4 @@ REASONS: dict[str, str] = {
     "TfIdfVectorizer": "words are counted by looking up integers; the engine has no op for it",
     "Unique": _COUNT,
 }
-
-
-def _refusing_rule(reason: str) -> Rule:
-    def rule(node: Node, *operands: Value | None) -> Tensor:
-        raise NoForm(reason)
-
-    return rule
-
-
-RULES: dict[str, Rule] = {kind: _refusing_rule(reason) for kind, reason in REASONS.items()}
+"""By op."""

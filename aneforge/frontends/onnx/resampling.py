@@ -3,129 +3,125 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from aneforge.errors import LoadError
-from aneforge.frontends import forms
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import NoForm, as_tensor, axis_of, known, whole_numbers
-from aneforge.graph import builders as af
+from aneforge.frontends import LoadError, forms
+from aneforge.frontends.values import Array, NoForm, Numeric, axis_of
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
-Array = np.ndarray
+__all__ = ["FUNCTIONS"]
 
 
 def _resize(
-    node: Node, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None
+    x: Numeric,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
+    axes: list[int] | None = None,
+    mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "round_prefer_floor",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: bool = False,
+    antialias: bool = False,
+    keep_aspect_ratio_policy: str = "stretch",
+    extrapolation_value: float = 0.0,
 ) -> Tensor:
     """Resize each axis separately, by an op of the engine or by a product with known weights."""
-    image = as_tensor(x)
-    if node.opset < 11:
-        roi, scales, sizes = None, roi if node.attr("scales") is None else np.array(node.attr("scales")), None
-    axes = [axis_of(int(axis), image.ndim) for axis in node.attr("axes", range(image.ndim))]
-    extents = [image.shape[axis] for axis in axes]
-    factors, out_extents = _extents(node, extents, scales, sizes)
-    how = _sampling(node)
-    regions = _regions(node, roi, len(axes))
+    places = [axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)]
+    extents = [x.shape[axis] for axis in places]
+    factors, out_extents = _extents(extents, scales, sizes, keep_aspect_ratio_policy)
+    how = forms.Sampling(mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias)
+    regions = _regions(coordinate_transformation_mode, roi, len(places))
     weights: dict[int, Array] = {}
-    inside = np.ones((1,) * image.ndim)
-    for place, axis in enumerate(axes):
+    inside = np.ones((1,) * x.ndim)
+    for place, axis in enumerate(places):
         if out_extents[place] == extents[place] and factors[place] == 1.0 and regions[place] in (None, (0.0, 1.0)):
             continue
         matrix, outside = forms.resize_weights(extents[place], out_extents[place], factors[place], how, regions[place])
         weights[axis] = matrix
         if outside.any():
-            inside = inside * (~outside).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
-    result = forms.resampled(image, weights)
-    fill = float(node.attr("extrapolation_value", 0.0))
-    return result if fill == 0.0 or inside.all() else result + af.const((1 - inside) * fill)
+            inside = inside * (~outside).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    result = forms.resampled(x, weights)
+    if extrapolation_value == 0.0 or inside.all():
+        return result
+    return forms.added(result, (1 - inside) * extrapolation_value)
 
 
 def _extents(
-    node: Node, extents: list[int], scales: Value | None, sizes: Value | None
+    extents: list[int], scales: Array | None, sizes: Array | None, policy: str
 ) -> tuple[list[float], list[int]]:
     """Return the scale and the new length of each axis."""
-    if sizes is not None and known(sizes, "input 'sizes'").size:
-        out_extents = whole_numbers(sizes, "input 'sizes'")
+    if sizes is not None and sizes.size:
+        out_extents = [int(size) for size in sizes.reshape(-1)]
         ratios = [size / extent for size, extent in zip(out_extents, extents, strict=True)]
-        policy = node.attr("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
             return ratios, out_extents
         factor = min(ratios) if policy == "not_larger" else max(ratios)
         return [factor] * len(ratios), [math.floor(factor * extent + 0.5) for extent in extents]
-    stated = known(scales, "input 'scales'").reshape(-1)
-    if stated.size != len(extents):
-        raise LoadError(f"scales has {stated.size} values, expected {len(extents)}, one for each axis")
-    factors = [float(scale) for scale in stated]
+    if scales is None:
+        raise LoadError("input 'scales' is missing; the op needs it")
+    if scales.size != len(extents):
+        raise LoadError(f"scales has {scales.size} values, expected {len(extents)}, one for each axis")
+    factors = [float(scale) for scale in scales.reshape(-1)]
     if not all(0 < factor < 1e6 for factor in factors):
         raise LoadError(f"scales {factors} are out of range; each must be above 0 and below 1,000,000")
     return factors, [math.floor(factor * extent) for factor, extent in zip(factors, extents, strict=True)]
 
 
-def _sampling(node: Node) -> forms.Sampling:
-    before_opset_11 = node.opset < 11
-    return forms.Sampling(
-        node.attr("mode", "nearest"),
-        node.attr("coordinate_transformation_mode", "asymmetric" if before_opset_11 else "half_pixel"),
-        node.attr("nearest_mode", "floor" if before_opset_11 else "round_prefer_floor"),
-        float(node.attr("cubic_coeff_a", -0.75)),
-        bool(node.attr("exclude_outside", 0)),
-        bool(node.attr("antialias", 0)),
-    )
-
-
-def _regions(node: Node, roi: Value | None, count: int) -> list[tuple[float, float] | None]:
-    if node.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
+def _regions(coordinates: str, roi: Array | None, count: int) -> list[tuple[float, float] | None]:
+    if coordinates != "tf_crop_and_resize":
         return [None] * count
-    ends = known(roi, "input 'roi'").reshape(-1)
-    if ends.size != 2 * count:
-        raise LoadError(f"roi has {ends.size} values, expected {2 * count}, two for each axis")
+    if roi is None or roi.size != 2 * count:
+        size = 0 if roi is None else roi.size
+        raise LoadError(f"roi has {size} values, expected {2 * count}, two for each axis")
+    ends = roi.reshape(-1)
     return [(float(ends[i]), float(ends[i + count])) for i in range(count)]
 
 
-def _grid_sample(node: Node, x: Value, grid: Value) -> Tensor:
-    stated, padding = str(node.attr("mode", "linear")), node.attr("padding_mode", "zeros")
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(stated, stated)
-    modes, paddings = ("nearest", "linear", "cubic"), ("zeros", "border", "reflection")
-    if mode not in modes or padding not in paddings:
+_GRID_MODES = {"nearest": "nearest", "linear": "linear", "cubic": "cubic", "bilinear": "linear", "bicubic": "cubic"}
+_GRID_PADDINGS = ("zeros", "border", "reflection")
+
+
+def _grid_sample(
+    x: Numeric, grid: Array, mode: str = "linear", padding_mode: str = "zeros", align_corners: bool = False
+) -> Tensor:
+    if mode not in _GRID_MODES or padding_mode not in _GRID_PADDINGS:
         raise NoForm(
-            f"mode {stated!r} with padding {padding!r} is not supported; choose mode {', '.join(modes)}, padding "
-            f"{', '.join(paddings)}"
+            f"mode {mode!r} with padding {padding_mode!r} is not supported; choose mode nearest, linear, cubic, "
+            f"padding {', '.join(_GRID_PADDINGS)}"
         )
-    places = known(grid, "input 'grid'")
-    corners = bool(node.attr("align_corners", 0))
-    return forms.grid_sample(as_tensor(x), places, mode, padding, corners)
+    return forms.grid_sample(x, grid, _GRID_MODES[mode], padding_mode, align_corners)
 
 
-def _affine_grid(node: Node, theta: Value, size: Value) -> Tensor:
-    return forms.affine_grid(
-        as_tensor(theta), whole_numbers(size, "input 'size'"), bool(node.attr("align_corners", 0))
-    )
+def _affine_grid(theta: Tensor, size: list[int], align_corners: bool = False) -> Tensor:
+    return forms.affine_grid(theta, size, align_corners)
 
 
-def _roi_align(node: Node, x: Value, regions: Value, samples: Value) -> Tensor:
-    if node.attr("mode", "avg") != "avg":
+def _roi_align(
+    x: Numeric,
+    rois: Array,
+    batch_indices: Array,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Tensor:
+    if mode != "avg":
         raise NoForm("mode 'max' is not supported; the engine takes the mean of the points in a cell. Use mode 'avg'")
-    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
-    out_size = int(node.attr("output_height", 1)), int(node.attr("output_width", 1))
-    return forms.roi_align(
-        as_tensor(x),
-        known(regions, "input 'rois'"),
-        known(samples, "input 'batch_indices'"),
-        out_size,
-        int(node.attr("sampling_ratio", 0)),
-        float(node.attr("spatial_scale", 1.0)),
-        node.attr("coordinate_transformation_mode", default) == "half_pixel",
-    )
+    half_pixel = coordinate_transformation_mode == "half_pixel"
+    size = output_height, output_width
+    return forms.roi_align(x, rois, batch_indices, size, sampling_ratio, spatial_scale, half_pixel)
 
 
-RULES: dict[str, Rule] = {
-    "AffineGrid": _affine_grid,
-    "GridSample": _grid_sample,
-    "Resize": _resize,
-    "RoiAlign": _roi_align,
-    "Upsample": _resize,
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "affine_grid": _affine_grid,
+    "grid_sample": _grid_sample,
+    "resize_axes": _resize,
+    "roi_align": _roi_align,
 }

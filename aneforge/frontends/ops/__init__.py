@@ -1,14 +1,16 @@
 """The common ops: one name and one set of arguments for what several formats call differently.
 
-A rule takes an op with its arguments and returns tensors or known arrays. The names and arguments are those of MIL,
-which Core ML's and Core AI's formats share; the adapter of another format maps its own names to them. ``known``
+An op is a function whose parameters are its arguments (``importer.calls``); it returns tensors or known arrays. The
+table of a format (its rows) says which common op each of its own ops is, and which argument is which. ``known``
 computes the same ops on known values. An op that is valid but has no form on the engine raises ``NoForm``; an error in
 the file raises ``LoadError``.
 """
 
 from __future__ import annotations
 
-from aneforge.frontends.importer.op import Rule
+from collections.abc import Callable
+from typing import Any
+
 from aneforge.frontends.ops import (
     compressed,
     elementwise,
@@ -22,18 +24,15 @@ from aneforge.frontends.ops import (
     spatial,
 )
 
-__all__ = ["BEYOND_MIL", "MOVEMENT", "OF_SHAPES", "PLACES", "RULES"]
+__all__ = ["MOVEMENT", "OF_SHAPES", "OPS", "PLACES"]
 
 _MODULES = (elementwise, products, norms, spatial, images, reductions, movement, indexing, recurrent, compressed)
-RULES: dict[str, Rule] = {name: rule for module in _MODULES for name, rule in module.RULES.items()}
+OPS: dict[str, Callable[..., Any]] = {name: function for module in _MODULES for name, function in module.OPS.items()}
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
-
-BEYOND_MIL = _words("bitwise_and bitwise_or bitwise_xor broadcast_to fmod reduce_all reduce_any sort")
-"""Common ops that MIL itself does not have."""
 
 OF_SHAPES = _words("fill_like shape")
 """Ops that read the shape of a tensor but not its numbers."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.importer.op import Op, Rule
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.packed import PACKED, unpack
-from aneforge.frontends.values import axis_of
+from aneforge.frontends.values import Array, Value, as_tensor, axis_of, known
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
+__all__ = ["OPS"]
 
 _MOST_ELEMENTS = 1 << 31
 
@@ -22,21 +23,20 @@ def _bits(op: Op, name: str) -> int:
     return PACKED.get(op.dtype(name), 8)
 
 
-def _affine(op: Op) -> Encoded:
-    codes, scale, zero = op.known("quantized_data"), op.known("scale"), op.known("zero_point")
-    axis = axis_of(op.whole("axis", 0), codes.ndim)
-    return Encoded.affine(codes, scale, zero, axis if max(scale.size, zero.size) > 1 else None)
+def _affine(quantized_data: Array, scale: Array, zero_point: Array, axis: int = 0) -> Encoded:
+    along = axis_of(axis, quantized_data.ndim) if max(scale.size, zero_point.size) > 1 else None
+    return Encoded.affine(quantized_data, scale, zero_point, along)
 
 
-def _stated_shape(op: Op) -> tuple[int, ...]:
-    shape = tuple(op.numbers("shape"))
+def _stated_shape(extents: list[int]) -> tuple[int, ...]:
+    shape = tuple(extents)
     if any(extent < 1 for extent in shape) or math.prod(shape) > _MOST_ELEMENTS:
         raise LoadError(f"shape is {list(shape)}; extents must be 1 or more, with up to {_MOST_ELEMENTS:,} elements")
     return shape
 
 
-def _unpack_codes(op: Op, name: str, bits: int, shape: tuple[int, ...]) -> np.ndarray:
-    data, count = op.known(name).reshape(-1), math.prod(shape)
+def _unpack_codes(values: Array, name: str, bits: int, shape: tuple[int, ...]) -> Array:
+    data, count = values.reshape(-1), math.prod(shape)
     if data.dtype != np.uint8 or data.size != -(-count * bits // 8):
         raise LoadError(
             f"{name!r} has {data.size:,} elements; {list(shape)} of {bits} bits needs {-(-count * bits // 8):,} bytes"
@@ -44,26 +44,21 @@ def _unpack_codes(op: Op, name: str, bits: int, shape: tuple[int, ...]) -> np.nd
     return unpack(data, bits, count).reshape(shape)
 
 
-def _lookup(op: Op) -> Encoded:
-    table = op.known("lut")
-    if op.has("shape"):
-        bits = max(1, round(math.log2(table.size))) if table.size else 0
-        if table.size != 1 << bits:
-            raise LoadError(f"the look-up table has {table.size} entries; the number must be a power of 2")
-        return Encoded.palette(_unpack_codes(op, "indices", bits, _stated_shape(op)), table.reshape(-1), bits)
-    indices = op.known("indices")
-    vector = op.whole("vector_axis") if op.has("vector_axis") else 0
-    return Encoded.palette(indices, table, _bits(op, "indices"), axis_of(vector, indices.ndim))
+def _lookup(op: Op, indices: Array, lut: Array, shape: list[int] | None = None, vector_axis: int = 0) -> Encoded:
+    if shape is not None:
+        bits = max(1, round(math.log2(lut.size))) if lut.size else 0
+        if lut.size != 1 << bits:
+            raise LoadError(f"the look-up table has {lut.size} entries; the number must be a power of 2")
+        return Encoded.palette(_unpack_codes(indices, "indices", bits, _stated_shape(shape)), lut.reshape(-1), bits)
+    return Encoded.palette(indices, lut, _bits(op, "indices"), axis_of(vector_axis, indices.ndim))
 
 
-def _sparse(op: Op) -> Encoded:
-    kept = op.value("nonzero_data")
-    if isinstance(kept, Encoded) and kept.form == "palette" and kept.scale is None:
-        return Encoded.sparse(op.known("mask"), kept.codes, kept.table, kept.bits)
-    values = op.known("nonzero_data")
-    if op.has("shape"):
-        return Encoded.sparse(_unpack_codes(op, "mask", 1, _stated_shape(op)), values)
-    return Encoded.sparse(op.known("mask"), values)
+def _sparse(nonzero_data: Value, mask: Array, shape: list[int] | None = None) -> Encoded:
+    if isinstance(nonzero_data, Encoded) and nonzero_data.form == "palette" and nonzero_data.scale is None:
+        return Encoded.sparse(mask, nonzero_data.codes, nonzero_data.table, nonzero_data.bits)
+    if shape is not None:
+        mask = _unpack_codes(mask, "mask", 1, _stated_shape(shape))
+    return Encoded.sparse(mask, known(nonzero_data, "'nonzero_data'"))
 
 
 def _repeat_blocks(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
@@ -81,12 +76,10 @@ def _shift_and_scale(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray | 
     return numbers * _repeat_blocks(scale, codes.shape, "scale").astype(np.float64)
 
 
-def _blockwise(op: Op) -> Encoded | np.ndarray:
-    data, scale = op.value("data"), op.known("scale")
-    offset = op.known("offset") if op.has("offset") else None
+def _blockwise(op: Op, data: Value, scale: Array, offset: Array | None = None) -> Encoded | Array:
     if isinstance(data, Encoded) and data.form == "palette" and data.scale is None and offset is None:
         return Encoded.palette(data.codes, np.asarray(data.table), data.bits, data.vector_axis, scale)
-    codes = np.asarray(data)
+    codes = known(data, "'data'")
     if isinstance(data, Encoded) or codes.dtype.kind == "f" or (offset is not None and offset.dtype.kind == "f"):
         return _shift_and_scale(codes, scale, offset)  # a compressed form inside another: decode it
     several = [axis for axis, count in enumerate(scale.shape) if count > 1]
@@ -107,66 +100,70 @@ def _scatter_by_mask(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
     return dense
 
 
-def _sparse_blockwise(op: Op) -> list[np.ndarray]:
-    mask, values = op.known("data_mask"), op.known("nonzero_data")
-    offset = op.known("offset") if op.has("offset") else None
-    dense = _shift_and_scale(_scatter_by_mask(mask, values), op.known("scale"), offset)
-    return [mask, dense[mask.astype(bool)]]
+def _sparse_blockwise(data_mask: Array, nonzero_data: Array, scale: Array, offset: Array | None = None) -> list[Array]:
+    dense = _shift_and_scale(_scatter_by_mask(data_mask, nonzero_data), scale, offset)
+    return [data_mask, dense[data_mask.astype(bool)]]
 
 
-def _sparse_lookup(op: Op) -> list[np.ndarray | Encoded]:
-    mask, table = op.known("indices_mask"), op.known("lut")
-    if table.size == table.shape[-2]:  # one table of single numbers: the kept values stay places in it
-        return [
-            mask,
-            Encoded.palette(op.known("indices_nonzero_data"), table.reshape(-1), _bits(op, "indices_nonzero_data")),
-        ]
-    vector = axis_of(op.whole("vector_axis") if op.has("vector_axis") else 0, mask.ndim)
-    indices = _scatter_by_mask(mask, op.known("indices_nonzero_data"))
-    dense = Encoded.palette(indices, table, _bits(op, "indices_nonzero_data"), vector).decode()
-    wide = np.repeat(mask, table.shape[-1], vector) if table.shape[-1] > 1 else mask
+def _sparse_lookup(
+    op: Op, indices_mask: Array, indices_nonzero_data: Array, lut: Array, vector_axis: int = 0
+) -> list[Array | Encoded]:
+    bits = _bits(op, "indices_nonzero_data")
+    if lut.size == lut.shape[-2]:  # one table of single numbers: the kept values stay places in it
+        return [indices_mask, Encoded.palette(indices_nonzero_data, lut.reshape(-1), bits)]
+    vector = axis_of(vector_axis, indices_mask.ndim)
+    dense = Encoded.palette(_scatter_by_mask(indices_mask, indices_nonzero_data), lut, bits, vector).decode()
+    wide = np.repeat(indices_mask, lut.shape[-1], vector) if lut.shape[-1] > 1 else indices_mask
     return [wide, dense[wide.astype(bool)]]
 
 
-def _cast(op: Op) -> np.ndarray:
-    dtype = op.text("output_dtype")
-    if dtype not in ("fp16", "fp32"):
-        raise LoadError(f"output_dtype is {dtype!r}; choose one: fp16, fp32")
-    return op.known("source_val").astype(np.float16 if dtype == "fp16" else np.float32)
+def _cast(source_val: Array, output_dtype: str) -> Array:
+    if output_dtype not in ("fp16", "fp32"):
+        raise LoadError(f"output_dtype is {output_dtype!r}; choose one: fp16, fp32")
+    return source_val.astype(np.float16 if output_dtype == "fp16" else np.float32)
 
 
 # Numbers that are rounded while the program runs.
 
 
-def _along_axis(op: Op, name: str, rank: int) -> np.ndarray:
-    values = op.known(name, 0).astype(np.float64)
-    if values.size == 1:
-        return values.reshape(())
-    axis = axis_of(op.whole("axis", 0), rank)
-    return values.reshape(tuple(-1 if i == axis else 1 for i in range(rank)))
+def _along_axis(values: Array, axis: int, rank: int) -> Array:
+    numbers = values.astype(np.float64)
+    if numbers.size == 1:
+        return numbers.reshape(())
+    along = axis_of(axis, rank)
+    return numbers.reshape(tuple(-1 if i == along else 1 for i in range(rank)))
 
 
-def _quantize(op: Op) -> Tensor | np.ndarray:
-    value, kind = op.value("input"), op.text("output_dtype")
-    low, high = forms.range_of(kind)
-    if not isinstance(value, Tensor):
-        scale, zero = _along_axis(op, "scale", value.ndim), _along_axis(op, "zero_point", value.ndim)
-        return np.clip(np.round(np.asarray(value) / scale) + zero, low, high).astype(np.int32)
-    axis = op.whole("axis", 0) if value.ndim else 0
-    return forms.quantised(value, op.known("scale"), op.known("zero_point", 0), kind, axis)
+def _quantize(
+    input: Value,  # noqa: A002 - the name of the argument in every format
+    scale: Array,
+    output_dtype: str,
+    zero_point: Array | None = None,
+    axis: int = 0,
+) -> Tensor | Array:
+    low, high = forms.range_of(output_dtype)
+    zero = np.asarray(0) if zero_point is None else zero_point
+    if isinstance(input, Tensor):
+        return forms.quantised(input, scale, zero, output_dtype, axis if input.ndim else 0)
+    step, offset = (_along_axis(values, axis, input.ndim) for values in (scale, zero))
+    return np.clip(np.round(np.asarray(input) / step) + offset, low, high).astype(np.int32)
 
 
-def _dequantize(op: Op) -> Tensor | Encoded:
-    value = op.value("input")
-    if isinstance(value, np.ndarray):
-        scale, zero = op.known("scale"), op.known("zero_point", 0)
-        axis = axis_of(op.whole("axis", 0), value.ndim) if max(scale.size, zero.size) > 1 else None
-        return Encoded.affine(value, scale, zero if zero.any() else None, axis)
-    scale, zero = op.known("scale"), op.known("zero_point", 0)
-    return forms.dequantised(op.tensor("input"), scale, zero, op.dtype("input"), op.whole("axis", 0))
+def _dequantize(
+    op: Op,
+    input: Value,  # noqa: A002 - the name of the argument in every format
+    scale: Array,
+    zero_point: Array | None = None,
+    axis: int = 0,
+) -> Tensor | Encoded:
+    zero = np.asarray(0) if zero_point is None else zero_point
+    if isinstance(input, np.ndarray):
+        along = axis_of(axis, input.ndim) if max(scale.size, zero.size) > 1 else None
+        return Encoded.affine(input, scale, zero if zero.any() else None, along)
+    return forms.dequantised(as_tensor(input), scale, zero, op.dtype("input"), axis)
 
 
-RULES: dict[str, Rule] = {
+OPS: dict[str, Callable[..., object]] = {
     "constexpr_affine_dequantize": _affine,
     "constexpr_blockwise_shift_scale": _blockwise,
     "constexpr_cast": _cast,

@@ -4,42 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.forms import as_number, truth
-from aneforge.frontends.forms.pointwise import BINARY, UNARY
-from aneforge.frontends.importer.op import Op, Rule
+from aneforge.frontends.forms import truth
+from aneforge.frontends.forms.pointwise import BINARY, UNARY, is_infinite, triangle
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import is_whole
-from aneforge.frontends.values import NoForm, Value
+from aneforge.frontends.values import Array, NoForm, Numeric, Value
 from aneforge.graph import builders as af
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["ACTIVATIONS", "RULES"]
+__all__ = ["ACTIVATIONS", "OPS"]
 
 
-def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
-    return lambda op: function(as_number(op.value("x")))
+def _unary(function: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    def op_of_one(x: Numeric) -> Tensor:
+        return function(x)
+
+    return op_of_one
 
 
-def _of_two(function: Callable[[Value, Value], Tensor]) -> Rule:
-    return lambda op: function(op.value("x"), op.value("y"))
+def _binary(function: Callable[[Value, Value], Tensor]) -> Callable[..., Tensor]:
+    def op_of_two(x: Value, y: Value) -> Tensor:
+        return function(x, y)
+
+    return op_of_two
 
 
-def _bitwise(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    def rule(op: Op) -> Tensor:
+def _bitwise(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def bits(x: Value, y: Value, op: Op) -> Tensor:
         if op.dtype("x") != "bool":
             raise NoForm("bits of integers are not supported by the engine; use truth values")
-        return function(truth(op.value("x")), truth(op.value("y")))
+        return function(truth(x), truth(y))
 
-    return rule
+    return bits
 
 
-def _cast(op: Op) -> Tensor:
+def _activation(name: str) -> Callable[..., Tensor]:
+    """An activation of the graph with two numbers."""
+
+    def activation(x: Numeric, alpha: float, beta: float) -> Tensor:
+        return getattr(x, name)(alpha, beta)
+
+    return activation
+
+
+def _threshold(x: Numeric, alpha: float) -> Tensor:
+    return x.threshold(alpha)
+
+
+def _thresholded_relu(x: Numeric, alpha: float = 1.0) -> Tensor:
+    return x.thresholded_relu(alpha)
+
+
+def _cast(x: Tensor, dtype: str, op: Op) -> Tensor:
     """The graph holds every number as fp16, also integers and truth values. A cast to an integer type removes the
     fraction. This is exact, because the integer part of an fp16 number is an fp16 number."""
-    x, dtype = op.tensor(), op.text("dtype")
     if dtype == "bool":
         return truth(x)
     if dtype == "string":
@@ -51,43 +70,34 @@ def _cast(op: Op) -> Tensor:
     return x
 
 
-def _clip(op: Op) -> Tensor:
-    return forms.clamped(op.tensor(), op.number("alpha"), op.number("beta"))
+def _by_channel(values: Array, rank: int) -> Array:
+    line = values.reshape(-1)
+    return line.reshape(1, -1, *(1,) * (rank - 2)) if line.size > 1 else line
 
 
-def _by_channel(op: Op, name: str, rank: int) -> np.ndarray:
-    values = op.known(name).reshape(-1)
-    return values.reshape(1, -1, *(1,) * (rank - 2)) if values.size > 1 else values
+def _prelu(x: Numeric, alpha: Array) -> Tensor:
+    return forms.prelu(x, _by_channel(alpha, x.ndim))
 
 
-def _prelu(op: Op) -> Tensor:
-    return forms.prelu(op.tensor(), _by_channel(op, "alpha", op.tensor().ndim))
-
-
-def _parametric_softplus(op: Op) -> Tensor:
+def _parametric_softplus(x: Numeric, alpha: Array, beta: Array) -> Tensor:
     """alpha * log(1 + exp(beta * x)), with one alpha and one beta for each channel."""
-    x = op.tensor()
-    alpha, beta = (const(_by_channel(op, name, x.ndim)) for name in ("alpha", "beta"))
-    return alpha * (x * beta).softplus()
+    return forms.as_number(_by_channel(alpha, x.ndim)) * (
+        x * forms.as_number(_by_channel(beta, x.ndim))
+    ).softplus()  # fmt: skip
 
 
-def _select(op: Op) -> Tensor:
-    a, b = op.value("a"), op.value("b")
+def _select(cond: Value, a: Value, b: Value, op: Op) -> Tensor:
     computed = [value for value in (a, b) if isinstance(value, Tensor)]
     truths = op.dtype("a") == "bool" or op.dtype("b") == "bool"
-    return forms.chosen(op.value("cond"), a, b, truths and all(value.dtype == "bool" for value in computed))
+    return forms.chosen(cond, a, b, truths and all(value.dtype == "bool" for value in computed))
 
 
-def _with_alpha(name: str) -> Rule:
-    return lambda op: getattr(op.tensor(), name)(op.number("alpha"))
+def _triangle(x: Tensor, diagonal: int = 0, upper: bool = True) -> Tensor:
+    return triangle(x, not upper, diagonal)
 
 
-def _with_alpha_beta(name: str) -> Rule:
-    return lambda op: getattr(op.tensor(), name)(op.number("alpha"), op.number("beta"))
-
-
-def _with_epsilon(function: Callable[[Tensor, float], Tensor], eps: float) -> Rule:
-    return lambda op: function(op.tensor(), op.number("epsilon", eps))
+def _logical_not(x: Value) -> Tensor:
+    return truth(x).logical_not()
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -100,33 +110,37 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """The activations that a recurrent op may name."""
 
-_UNARY = (
-    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp2 floor relu relu6 round sigmoid sign silu sin "
-    "sinh softplus softsign sqrt square tan tanh"
-)
-
-RULES: dict[str, Rule] = {
-    **{name: _unary(UNARY[name]) for name in _UNARY.split()},
-    **{name: _of_two(function) for name, function in BINARY.items()},
-    "logical_not": lambda op: truth(op.value("x")).logical_not(),
+OPS: dict[str, Callable[..., object]] = {
+    **{name: _unary(function) for name, function in UNARY.items()},
+    **{name: _binary(function) for name, function in BINARY.items()},
     "bitwise_and": _bitwise(af.logical_and),
     "bitwise_or": _bitwise(af.logical_or),
     "bitwise_xor": _bitwise(af.logical_xor),
     "cast": _cast,
-    "clamped_relu": _with_alpha_beta("clamped_relu"),
-    "clip": _clip,
-    "elu": lambda op: forms.elu(op.tensor(), op.number("alpha")),
-    "gelu": lambda op: forms.gelu(op.tensor(), op.text("mode", "EXACT")),
-    "inverse": _with_epsilon(forms.inverse, 1e-4),
-    "leaky_relu": lambda op: forms.leaky_relu(op.tensor(), op.number("alpha")),
-    "linear_activation": _with_alpha_beta("linear_activation"),
-    "log": _with_epsilon(forms.log, 1e-45),
+    "celu": forms.celu,
+    "clamped_relu": _activation("clamped_relu"),
+    "clip": forms.clamped,
+    "divided": forms.divided,
+    "elu": forms.elu,
+    "gelu": forms.gelu,
+    "hard_sigmoid": forms.hard_sigmoid,
+    "inverse": forms.inverse,
+    "isinf": is_infinite,
+    "leaky_relu": forms.leaky_relu,
+    "linear_activation": _activation("linear_activation"),
+    "log": forms.log,
+    "logical_not": _logical_not,
     "prelu": _prelu,
-    "rsqrt": _with_epsilon(forms.rsqrt, 1e-12),
-    "scaled_tanh": _with_alpha_beta("scaled_tanh"),
+    "remainder": forms.remainder,
+    "rsqrt": forms.rsqrt,
+    "scaled_tanh": _activation("scaled_tanh"),
     "select": _select,
-    "sigmoid_hard": lambda op: forms.hard_sigmoid(op.tensor(), op.number("alpha"), op.number("beta")),
+    "selu": forms.selu,
+    "shrink": forms.shrink,
     "softplus_parametric": _parametric_softplus,
-    "threshold": _with_alpha("threshold"),
-    "thresholded_relu": _with_alpha("thresholded_relu"),
+    "swish": forms.swish,
+    "threshold": _threshold,
+    "thresholded_relu": _thresholded_relu,
+    "triangle": _triangle,
+    "where_above": forms.threshold,
 }

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import resampled, sliced
-from aneforge.frontends.importer.op import Op, Rule
-from aneforge.frontends.values import NoForm, along_axis, as_tensor
+from aneforge.frontends.values import NoForm, Numeric, Value, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "boxed", "enlarged", "grid", "nearest", "resized"]
+__all__ = ["OPS", "boxed"]
 
 _SAMPLING_MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 _MOST_POINTS = 1 << 16
 _MOST_WEIGHTS = 1 << 24
 
 
-def grid(extent: float, out: int, mode: str) -> np.ndarray:
+def _grid(extent: float, out: int, mode: str) -> np.ndarray:
     """The positions along a line of ``extent`` places at which outputs are read, not yet clipped to the line."""
     if not 1 <= out <= _MOST_POINTS:
         raise LoadError(f"the target size is {out:,}; it must be 1 to {_MOST_POINTS:,}")
@@ -56,14 +56,14 @@ def _mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:
     return weights
 
 
-def resized(x: Tensor, height: int, width: int, mode: str) -> Tensor:
+def _resized(x: Tensor, height: int, width: int, mode: str) -> Tensor:
     """Resize the last two axes."""
     return _resample_changed_axes(
-        x, {axis: _mixing_weights(grid(have, want, mode), have) for axis, have, want in _last_two(x, height, width)}
+        x, {axis: _mixing_weights(_grid(have, want, mode), have) for axis, have, want in _last_two(x, height, width)}
     )
 
 
-def nearest(x: Tensor, height: int, width: int) -> Tensor:
+def _nearest(x: Tensor, height: int, width: int) -> Tensor:
     places = {axis: np.arange(want) * have // want for axis, have, want in _last_two(x, height, width)}
     return _resample_changed_axes(x, {axis: np.eye(x.shape[axis])[positions] for axis, positions in places.items()})
 
@@ -77,54 +77,60 @@ def _resample_changed_axes(x: Tensor, weights: dict[int, np.ndarray]) -> Tensor:
     return resampled(x, changed) if changed else x
 
 
-def _scaled_size(op: Op, x: Tensor) -> tuple[int, int]:
-    factors = op.number("scale_factor_height", 1.0), op.number("scale_factor_width", 1.0)
-    height, width = (math.floor(extent * factor + 1e-6) for extent, factor in zip(x.shape[-2:], factors, strict=True))
-    if height < 1 or width < 1:
-        raise LoadError(f"scale factors {factors[0]:g} and {factors[1]:g} make {list(x.shape)} empty")
-    return height, width
+def _scaled_size(x: Tensor, height: float, width: float) -> tuple[int, int]:
+    size = [math.floor(extent * factor + 1e-6) for extent, factor in zip(x.shape[-2:], (height, width), strict=True)]
+    if min(size) < 1:
+        raise LoadError(f"scale factors {height:g} and {width:g} make {list(x.shape)} empty")
+    return size[0], size[1]
 
 
-def enlarged(x: Tensor, height: int, width: int, align_corners: bool, half_pixel: bool) -> Tensor:
+def _upsample_bilinear(
+    x: Numeric,
+    scale_factor_height: float = 1.0,
+    scale_factor_width: float = 1.0,
+    align_corners: bool = True,
+    half_pixel_centers: bool | None = None,
+) -> Tensor:
+    half_pixel = not align_corners if half_pixel_centers is None else half_pixel_centers
     mode = "STRICT_ALIGN_CORNERS" if align_corners else "UNALIGN_CORNERS" if half_pixel else "DEFAULT"
-    return resized(x, height, width, mode)
+    return _resized(x, *_scaled_size(x, scale_factor_height, scale_factor_width), mode)
 
 
-def _upsample_bilinear(op: Op) -> Tensor:
-    x, align = op.tensor(), op.truth("align_corners", True)
-    return enlarged(x, *_scaled_size(op, x), align, op.truth("half_pixel_centers", not align))
+def _upsample_nearest(x: Numeric, scale_factor_height: float = 1.0, scale_factor_width: float = 1.0) -> Tensor:
+    return _nearest(x, *_scaled_size(x, scale_factor_height, scale_factor_width))
 
 
-def _upsample_nearest(op: Op) -> Tensor:
-    return nearest(op.tensor(), *_scaled_size(op, op.tensor()))
+def _resize_bilinear(
+    x: Numeric, target_size_height: int = 1, target_size_width: int = 1, sampling_mode: str = "DEFAULT"
+) -> Tensor:
+    return _resized(x, target_size_height, target_size_width, sampling_mode)
 
 
-def _resize_bilinear(op: Op) -> Tensor:
-    size = op.whole("target_size_height", 1), op.whole("target_size_width", 1)
-    return resized(op.tensor(), *size, op.text("sampling_mode", "DEFAULT"))
+def _resize_nearest(x: Numeric, target_size_height: int, target_size_width: int) -> Tensor:
+    return _nearest(x, target_size_height, target_size_width)
 
 
-def _resize_nearest(op: Op) -> Tensor:
-    return nearest(op.tensor(), op.whole("target_size_height"), op.whole("target_size_width"))
-
-
-def _resize(op: Op) -> Tensor:
+def _resize(
+    x: Numeric,
+    shape: list[int],
+    resized_dims: int,
+    interpolation_mode: str = "LINEAR",
+    sampling_mode: str = "DEFAULT",
+) -> Tensor:
     """The last axes take the sizes at the end of ``shape``; a size of 0 keeps the extent."""
-    x, count = op.tensor(), op.whole("resized_dims")
-    stated_sizes = op.numbers("shape")[-count:] if count else []
+    count = resized_dims
+    stated_sizes = shape[-count:] if count else []
     sizes = [have if want == 0 else want for want, have in zip(stated_sizes, x.shape[x.ndim - count :], strict=True)]
     if count > 2:
         raise LoadError(f"resized_dims is {count}; the limit is 2")
     height, width = (*x.shape[-2 : x.ndim - count], *sizes)
-    if op.text("interpolation_mode", "LINEAR") == "NEAREST_NEIGHBOR":
-        return nearest(x, height, width)
-    return resized(x, height, width, op.text("sampling_mode", "DEFAULT"))
+    if interpolation_mode == "NEAREST_NEIGHBOR":
+        return _nearest(x, height, width)
+    return _resized(x, height, width, sampling_mode)
 
 
-def _crop(op: Op) -> Tensor:
-    x = op.tensor()
-    for axis, name in ((x.ndim - 2, "crop_height"), (x.ndim - 1, "crop_width")):
-        before, after = op.numbers(name)
+def _crop(x: Numeric, crop_height: list[int], crop_width: list[int]) -> Tensor:
+    for axis, (before, after) in ((x.ndim - 2, crop_height), (x.ndim - 1, crop_width)):
         x = sliced(x, axis, before, x.shape[axis] - after)
     return x
 
@@ -137,33 +143,46 @@ def boxed(x: Tensor, box: np.ndarray, height: int, width: int, mode: str) -> Ten
             raise LoadError(
                 f"a box from {first:g} to {last:g} is not inside axis {axis} of {extent}; boxes must lie in the image"
             )
-        points = first + grid(last - first + 1, out, mode)
+        points = first + _grid(last - first + 1, out, mode)
         x = along_axis(x, axis, _mixing_weights(np.clip(points, first, last), extent))
     return x
 
 
-def _crop_resize(op: Op) -> Tensor:
-    x = op.tensor()
-    height, width = op.whole("target_height", 1), op.whole("target_width", 1)
-    mode = op.text("sampling_mode", "DEFAULT")
-    old = op.has("roi")
-    regions = op.value("roi" if old else "boxes")
+def _crop_resize(
+    x: Numeric,
+    roi: Value | None = None,
+    boxes: Value | None = None,
+    box_indices: list[int] | None = None,
+    target_height: int = 1,
+    target_width: int = 1,
+    normalized_coordinates: bool = False,
+    spatial_scale: float = 1.0,
+    box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
+    sampling_mode: str = "DEFAULT",
+) -> Tensor:
+    """``roi`` has the number of the image in front of each box, or the boxes are for all images; ``boxes`` names the
+    images apart, and its crops are joined."""
+    old = roi is not None
+    regions = roi if old else boxes
     if isinstance(regions, Tensor):
         raise NoForm("the boxes are computed while the program runs; the engine needs fixed boxes")
-    boxes = np.asarray(regions, np.float64).reshape(regions.shape[0], -1)
-    images = [range(x.shape[0])] * len(boxes)
-    if old and boxes.shape[1] == 5:
-        images = [range(int(number), int(number) + 1) for number in boxes[:, 0]]
-        boxes = boxes[:, 1:]
+    if regions is None:
+        raise LoadError("argument 'boxes' is missing; the op needs it")
+    lines = np.asarray(regions, np.float64).reshape(regions.shape[0], -1)
+    images = [range(x.shape[0])] * len(lines)
+    if old and lines.shape[1] == 5:
+        images = [range(int(place), int(place) + 1) for place in lines[:, 0]]
+        lines = lines[:, 1:]
     elif not old:
-        places = op.numbers("box_indices", list(range(len(boxes))))
-        images = [range(number, number + 1) for number in places]
-    corners = _corners(boxes, op.text("box_coordinate_mode", "CORNERS_HEIGHT_FIRST"))
-    if op.truth("normalized_coordinates"):
+        images = [range(place, place + 1) for place in box_indices or range(len(lines))]
+    corners = _corners(lines, box_coordinate_mode)
+    if normalized_coordinates:
         corners = corners * (np.array([x.shape[2], x.shape[3]] * 2) - 1)
-    corners = corners * op.number("spatial_scale", 1.0)
+    corners = corners * spatial_scale
     crops = [
-        af.concat([boxed(sliced(x, 0, i, i + 1), box, height, width, mode) for i in chosen], axis=0)
+        af.concat(
+            [boxed(sliced(x, 0, i, i + 1), box, target_height, target_width, sampling_mode) for i in chosen], axis=0
+        )
         for box, chosen in zip(corners, images, strict=True)
     ]
     return af.stack(crops, axis=0) if old else af.concat(crops, axis=0)
@@ -177,26 +196,55 @@ def _corners(boxes: np.ndarray, mode: str) -> np.ndarray:
     return boxes
 
 
-def _affine(op: Op) -> Tensor:
-    x, matrix = op.tensor(), as_tensor(op.value("transform_matrix"))
-    settings = op.text("sampling_mode", "bilinear"), op.text("padding_mode", "constant"), op.text("coordinates_mode")
-    if settings != ("bilinear", "constant", "normalized_minus_one_to_one") or op.number("padding_value", 0.0):
+def _affine(
+    x: Tensor,
+    transform_matrix: Tensor,
+    output_height: int,
+    output_width: int,
+    align_corners: bool = False,
+    sampling_mode: str = "bilinear",
+    padding_mode: str = "constant",
+    padding_value: float = 0.0,
+    coordinates_mode: str = "normalized_minus_one_to_one",
+) -> Tensor:
+    settings = sampling_mode, padding_mode, coordinates_mode
+    if settings != ("bilinear", "constant", "normalized_minus_one_to_one") or padding_value:
         raise LoadError(
             f"{', '.join(settings)} is not supported; use bilinear, zeros outside, and coordinates from -1 to 1"
         )
-    if matrix.shape[0] == 1 and x.shape[0] > 1:
-        matrix = matrix.tile([x.shape[0], 1])
-    return af.affine(x, matrix, op.whole("output_height"), op.whole("output_width"), op.truth("align_corners"))
+    if transform_matrix.shape[0] == 1 and x.shape[0] > 1:
+        transform_matrix = transform_matrix.tile([x.shape[0], 1])
+    return af.affine(x, transform_matrix, output_height, output_width, align_corners)
 
 
-def _resample(op: Op) -> Tensor:
+def _resample(
+    x: Value,
+    coordinates: Value,
+    sampling_mode: str,
+    padding_mode: str,
+    coordinates_mode: str,
+    align_corners: bool,
+    padding_value: float = 0.0,
+) -> Tensor:
     raise NoForm("sampling an image at a table of points has no form on the engine")
 
 
-RULES: dict[str, Rule] = {
+def _suppress_boxes(
+    boxes: Value,
+    scores: Value,
+    iou_threshold: float,
+    max_boxes: int,
+    score_threshold: float | None = None,
+    per_class_suppression: bool = False,
+) -> list[Tensor]:
+    raise NoForm("the boxes that remain depend on the data; the engine cannot choose them")
+
+
+OPS: dict[str, Callable[..., object]] = {
     "affine": _affine,
     "crop": _crop,
     "crop_resize": _crop_resize,
+    "non_maximum_suppression": _suppress_boxes,
     "resample": _resample,
     "resize": _resize,
     "resize_bilinear": _resize_bilinear,

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends import forms
-from aneforge.frontends.importer.op import Op, Rule
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops.known import STATIC
-from aneforge.frontends.values import NoForm, axis_of, shaped
+from aneforge.frontends.values import Array, NoForm, Value, axis_of, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
+__all__ = ["OPS"]
 
 _MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 
-def _places(op: Op) -> np.ndarray:
-    return op.known("indices").astype(np.int64)
-
-
-def _gather(op: Op) -> Tensor:
-    if op.whole("batch_dims", 0):
-        return _gather_in_batches(op)
-    x, places = op.tensor(), _places(op)
+def _gather(op: Op, x: Tensor, indices: Array, axis: int = 0, batch_dims: int = 0) -> Tensor:
+    if batch_dims:
+        return _gather_in_batches(op, x)
+    along = axis_of(axis, x.ndim)
+    places = indices.astype(np.int64)
     places = places.reshape(()) if op.shape("indices") == () else places
-    return forms.gathered(x, op.axis(x.ndim, 0), places)
+    _check_places(places, along, x.shape[along])
+    return forms.gathered(x, along, places)
 
 
-def _gather_in_batches(op: Op) -> Tensor:
+def _check_places(places: Array, axis: int, extent: int) -> None:
+    if places.size and (places.min() < -extent or places.max() >= extent):
+        outside = places.max() if places.max() >= extent else places.min()
+        raise LoadError(
+            f"index {outside} is out of range for axis {axis} of {extent} elements; expected {-extent} to {extent - 1}"
+        )
+
+
+def _gather_in_batches(op: Op, x: Tensor) -> Tensor:
     """Any choice of known places. The same op on the element numbers 0, 1, 2... tells which elements it takes."""
-    x = op.tensor()
-    op.known("indices")
     if x.size > _MOST_PLACES:
         raise NoForm(f"the input has {x.size:,} elements; the limit of a gather in batches is {_MOST_PLACES:,}")
     numbers = np.arange(x.size).reshape(x.shape)
@@ -42,60 +47,66 @@ def _gather_in_batches(op: Op) -> Tensor:
     return shaped(af.gather(x.reshape(x.size), places.reshape(-1)), places.shape)
 
 
-def _gather_along(op: Op) -> Tensor:
-    x = op.tensor()
-    return forms.gathered_elements(x, op.axis(x.ndim, 0), _places(op))
+def _gather_along(x: Tensor, indices: Array, axis: int = 0) -> Tensor:
+    return forms.gathered_elements(x, axis_of(axis, x.ndim), indices.astype(np.int64))
 
 
-def _gather_nd(op: Op) -> Tensor:
-    return forms.gathered_nd(op.tensor(), _places(op), op.whole("batch_dims", 0))
+def _gather_nd(x: Tensor, indices: Array, batch_dims: int = 0) -> Tensor:
+    return forms.gathered_nd(x, indices.astype(np.int64), batch_dims)
 
 
-def _windows(op: Op) -> Tensor:
+def _windows(x: Tensor, axis: int, size: int, stride: int = 1) -> Tensor:
     """Every window of ``size`` elements, one for each ``stride``; two axes replace the one."""
-    x, size, stride = op.tensor(), op.whole("size"), op.whole("stride", 1)
-    axis = op.axis(x.ndim)
-    count = (x.shape[axis] - size) // stride + 1
+    along = axis_of(axis, x.ndim)
+    count = (x.shape[along] - size) // stride + 1
     if size < 1 or stride < 1 or count < 1:
-        raise LoadError(f"windows of {size} at steps of {stride} do not fit {x.shape[axis]} elements")
-    return forms.gathered(x, axis, np.arange(count)[:, None] * stride + np.arange(size))
+        raise LoadError(f"windows of {size} at steps of {stride} do not fit {x.shape[along]} elements")
+    return forms.gathered(x, along, np.arange(count)[:, None] * stride + np.arange(size))
 
 
-def _reduction(op: Op) -> str:
-    mode = op.text("mode", "add")
+def _reduction(mode: str) -> str:
     return "none" if mode == "update" else mode
 
 
-def _scatter(op: Op) -> Tensor:
-    data, updates, indices = op.tensor("data"), op.tensor("updates"), _places(op)
-    axis = op.axis(data.ndim, 0)
-    places = np.where(indices < 0, indices + data.shape[axis], indices).reshape(-1)
-    lines = shaped(updates, (*data.shape[:axis], places.size, *data.shape[axis + 1 :]))
-    return forms.scattered_rows(data, places, lines, axis, _reduction(op))
+def _scatter(data: Tensor, indices: Array, updates: Tensor, axis: int = 0, mode: str = "add") -> Tensor:
+    along = axis_of(axis, data.ndim)
+    places = indices.astype(np.int64)
+    places = np.where(places < 0, places + data.shape[along], places).reshape(-1)
+    lines = shaped(updates, (*data.shape[:along], places.size, *data.shape[along + 1 :]))
+    return forms.scattered_rows(data, places, lines, along, _reduction(mode))
 
 
-def _scatter_along(op: Op) -> Tensor:
-    data = op.tensor("data")
-    return forms.scattered_elements(data, op.axis(data.ndim, 0), _places(op), op.tensor("updates"), _reduction(op))
+def _scatter_along(data: Tensor, indices: Array, updates: Value, axis: int = 0, mode: str = "add") -> Tensor:
+    places = indices.astype(np.int64)
+    return forms.scattered_elements(data, axis_of(axis, data.ndim), places, updates, _reduction(mode))
 
 
-def _scatter_nd(op: Op) -> Tensor:
-    return forms.scattered_nd(op.tensor("data"), _places(op), op.tensor("updates"), _reduction(op))
+def _scatter_nd(data: Tensor, indices: Array, updates: Value, mode: str = "add") -> Tensor:
+    return forms.scattered_nd(data, indices.astype(np.int64), updates, _reduction(mode))
 
 
-def _one_hot(op: Op) -> Tensor:
-    indices = op.tensor("indices")
-    on, off = op.number("on_value", 1.0), op.number("off_value", 0.0)
-    depth = op.whole("one_hot_vector_size")
-    marks = shaped(af.one_hot(indices, depth, on, off), (*op.shape("indices"), depth))
-    axis = axis_of(op.whole("axis", -1), marks.ndim)
-    if axis == marks.ndim - 1:
+def _one_hot(
+    op: Op,
+    indices: Tensor,
+    one_hot_vector_size: int,
+    axis: int = -1,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    from_end: bool = False,
+) -> Tensor:
+    """``from_end``: a negative place counts from the end."""
+    if from_end:
+        indices = af.where(indices.less(0.0), indices + float(one_hot_vector_size), indices)
+    marks = af.one_hot(indices, one_hot_vector_size, on_value, off_value)
+    marks = shaped(marks, (*op.shape("indices"), one_hot_vector_size))
+    along = axis_of(axis, marks.ndim)
+    if along == marks.ndim - 1:
         return marks
     order = list(range(marks.ndim - 1))
-    return marks.transpose([*order[:axis], marks.ndim - 1, *order[axis:]])
+    return marks.transpose([*order[:along], marks.ndim - 1, *order[along:]])
 
 
-RULES: dict[str, Rule] = {
+OPS: dict[str, Callable[..., object]] = {
     "gather": _gather,
     "gather_along_axis": _gather_along,
     "gather_nd": _gather_nd,

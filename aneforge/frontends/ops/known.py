@@ -1,4 +1,5 @@
-"""The common ops in NumPy: for values that are known when a model is read, and for ops that only the host can do."""
+"""The common ops on known values: by the references of the graph's own ops, and in NumPy what they lack: integers, and
+places that are computed. For values that are known when a model is read, and for ops that only the host can do."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops.sampling import SAMPLING
 from aneforge.frontends.records import is_whole, numpy_type
 from aneforge.frontends.values import axis_of
+from aneforge.graph.node import definition
 
 __all__ = ["MOST_ELEMENTS", "STATIC", "ascending", "bounded", "folded", "slices", "target_shape", "wide"]
 
 MOST_ELEMENTS = 1 << 28
-_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def folded(op: Op, table: Mapping[str, Callable[[Op], Any]] | None = None) -> list[np.ndarray]:
@@ -53,6 +54,12 @@ def wide(op: Op, name: str = "x") -> np.ndarray:
     return numbers.astype(np.float64) if numbers.dtype.kind == "f" else numbers
 
 
+def _reference(name: str) -> Callable[..., Any]:
+    reference = definition(name).reference
+    assert reference is not None
+    return reference
+
+
 def _unary(function: Callable[[Any], Any]) -> Callable[[Op], Any]:
     return lambda op: function(wide(op))
 
@@ -80,7 +87,7 @@ def _gelu(op: Op) -> Any:
         return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     if form.startswith("SIGMOID"):
         return x / (1 + np.exp(-1.702 * x))
-    return x * 0.5 * (1 + _erf(x / math.sqrt(2)))
+    return x * 0.5 * (1 + _reference("erf")(x / math.sqrt(2)))
 
 
 def _cast(op: Op) -> Any:
@@ -357,18 +364,19 @@ def _topk(op: Op) -> Any:
 
 
 def _reduction(function: Callable[..., Any]) -> Callable[[Op], Any]:
+    """A reference of the graph keeps the axes that it reduces."""
+
     def rule(op: Op) -> Any:
         x = wide(op)
         axes = tuple(op.axes(x.ndim))
-        return function(x, axis=axes, keepdims=op.truth("keep_dims"))
+        result = np.asarray(function(x, axes=axes))
+        return result if op.truth("keep_dims") else result.squeeze(axes)
 
     return rule
 
 
-def _log_sum_exp(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
-    peak = x.max(axis=axis, keepdims=True)
-    result = np.log(np.exp(x - peak).sum(axis=axis, keepdims=True)) + peak
-    return result if keepdims else result.squeeze(axis)
+def _truths(function: Callable[..., Any]) -> Callable[[Op], Any]:
+    return lambda op: function(op.known("x"), axis=tuple(op.axes(op.known("x").ndim)), keepdims=op.truth("keep_dims"))
 
 
 def _position(function: Callable[..., Any]) -> Callable[[Op], Any]:
@@ -422,86 +430,29 @@ def _with_epsilon(function: Callable[[Any], Any], eps: float) -> Callable[[Op], 
     return lambda op: function(wide(op) + op.number("epsilon", eps))
 
 
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "abs": np.abs,
-    "acos": np.arccos,
-    "acosh": np.arccosh,
-    "asin": np.arcsin,
-    "asinh": np.arcsinh,
-    "atan": np.arctan,
-    "atanh": np.arctanh,
-    "ceil": np.ceil,
-    "cos": np.cos,
-    "cosh": np.cosh,
-    "erf": _erf,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "floor": np.floor,
-    "identity": lambda x: x,
-    "logical_not": np.logical_not,
-    "relu": lambda x: np.maximum(x, 0),
-    "relu6": lambda x: np.clip(x, 0, 6),
-    "round": np.round,
-    "shape": lambda x: np.array(x.shape, np.int32),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "sign": np.sign,
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "sin": np.sin,
-    "sinh": np.sinh,
-    "softplus": lambda x: np.logaddexp(0, x),
-    "softsign": lambda x: x / (1 + np.abs(x)),
-    "sqrt": np.sqrt,
-    "square": np.square,
-    "tan": np.tan,
-    "tanh": np.tanh,
-}
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": np.add,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "equal": np.equal,
-    "fmod": np.fmod,
-    "floor_div": np.floor_divide,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "mod": np.mod,
-    "mul": np.multiply,
-    "not_equal": np.not_equal,
-    "pow": _power,
-    "real_div": _divide,
-    "sub": np.subtract,
-}
-_REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "reduce_all": np.all,
-    "reduce_any": np.any,
-    "reduce_l1_norm": lambda x, **settings: np.abs(x).sum(**settings),
-    "reduce_l2_norm": lambda x, **settings: np.sqrt(np.square(x).sum(**settings)),
-    "reduce_log_sum": lambda x, **settings: np.log(x.sum(**settings)),
-    "reduce_log_sum_exp": _log_sum_exp,
-    "reduce_max": np.max,
-    "reduce_mean": np.mean,
-    "reduce_min": np.min,
-    "reduce_prod": np.prod,
-    "reduce_sum": np.sum,
-    "reduce_sum_square": lambda x, **settings: np.square(x).sum(**settings),
-}
+_UNARY = (
+    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp2 floor logical_not relu relu6 round sigmoid sign "
+    "silu sin sinh softplus softsign sqrt square tan tanh"
+)
+_BINARY = (
+    "add equal floor_div greater greater_equal less less_equal logical_and logical_or logical_xor maximum minimum mod "
+    "mul not_equal sub"
+)
+_REDUCTIONS = {"max": "amax", "min": "amin", "log_sum_exp": "reduce_log_sum_exp"}
+_REDUCTIONS |= {name: name for name in ("l1_norm", "log_sum", "mean", "prod", "sum", "sum_square")}
+"""Ops that a reference of the graph computes, also on integers; a reduction by the name of the graph's op."""
 
 STATIC: dict[str, Callable[[Op], Any]] = {
     **SAMPLING,
-    **{name: _unary(function) for name, function in _UNARY.items()},
-    **{name: _binary(function) for name, function in _BINARY.items()},
-    **{name: _reduction(function) for name, function in _REDUCTIONS.items()},
+    **{name: _unary(_reference(name)) for name in _UNARY.split()},
+    **{name: _binary(_reference(name)) for name in _BINARY.split()},
+    **{f"reduce_{name}": _reduction(_reference(kind)) for name, kind in _REDUCTIONS.items()},
     "argsort": _argsort,
     "broadcast_to": _broadcast_to,
     "band_part": _band_part,
+    "bitwise_and": _binary(np.bitwise_and),
+    "bitwise_or": _binary(np.bitwise_or),
+    "bitwise_xor": _binary(np.bitwise_xor),
     "cast": _cast,
     "clip": lambda op: np.clip(op.known("x"), op.number("alpha"), op.number("beta")),
     "concat": _concat,
@@ -511,19 +462,26 @@ STATIC: dict[str, Callable[[Op], Any]] = {
     "fill": _fill,
     "fill_like": _fill_like,
     "flatten2d": _flatten,
+    "fmod": _binary(np.fmod),
     "gather": _gather,
     "gather_along_axis": _gather_along,
     "gather_nd": _gather_nd,
     "gelu": _gelu,
+    "identity": lambda op: op.known("x"),
     "inverse": _with_epsilon(lambda x: 1 / x, 1e-4),
     "log": _with_epsilon(np.log, 1e-45),
     "matmul": _matmul,
     "non_zero": _non_zero,
     "one_hot": _one_hot,
     "pad": _pad,
+    "pow": _binary(_power),
     "range_1d": _range,
+    "real_div": _binary(_divide),
+    "reduce_all": _truths(np.all),
+    "reduce_any": _truths(np.any),
     "reduce_argmax": _position(np.argmax),
     "reduce_argmin": _position(np.argmin),
+    "reduce_l2_norm": _reduction(lambda x, axes: np.sqrt(_reference("sum_square")(x, axes=axes))),
     "reshape": _reshape,
     "reverse": lambda op: np.flip(op.known("x"), tuple(op.axes(op.known("x").ndim))),
     "reverse_sequence": _reverse_sequence,
@@ -532,6 +490,7 @@ STATIC: dict[str, Callable[[Op], Any]] = {
     "scatter_along_axis": _scatter_along,
     "scatter_nd": _scatter_nd,
     "select": lambda op: np.where(op.known("cond").astype(bool), op.known("a"), op.known("b")),
+    "shape": lambda op: np.array(op.known("x").shape, np.int32),
     "slice_by_index": _slice_by_index,
     "slice_by_size": _slice_by_size,
     "slice_update": _slice_update,

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number, broadcast_to, padded, parts, sliced, transposed, truth
-from aneforge.frontends.importer.op import Op, Rule
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops.known import slices, target_shape
-from aneforge.frontends.values import NoForm, Value, axis_of, shaped, without_axes
+from aneforge.frontends.values import Array, NoForm, Numeric, Value, axis_of, number, shaped, without_axes
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "placed"]
+__all__ = ["OPS", "placed"]
 
 _MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 
-def _reshape(op: Op) -> Tensor:
+def _reshape(x: Tensor, shape: list[int]) -> Tensor:
     """One extent may be -1; it follows from the others."""
-    x = op.tensor()
-    target = target_shape(x.shape, op.numbers("shape"))
+    target = target_shape(x.shape, shape)
     if target.count(-1) == 1:
         known_size = math.prod(extent for extent in target if extent != -1)
         if known_size < 1 or x.size % known_size:
@@ -32,38 +31,40 @@ def _reshape(op: Op) -> Tensor:
     return shaped(x, target)
 
 
-def _reshape_like(op: Op) -> Tensor:
-    begins, ends, open_ = (
-        [np.asarray(value).reshape(-1)[0] for value in op.values(name)] for name in ("begins", "ends", "end_masks")
-    )
+def _reshape_like(
+    x: Tensor, ref_tensors: list[Value], begins: list[Value], ends: list[Value], end_masks: list[Value]
+) -> Tensor:
+    first, last, is_open = ([np.asarray(value).reshape(-1)[0] for value in row] for row in (begins, ends, end_masks))
     shape: list[int] = []
-    for place, reference in enumerate(op.values("ref_tensors")):
-        last = None if open_[place] else int(ends[place])
-        shape += list(reference.shape)[int(begins[place]) : last]
-    return shaped(op.tensor(), shape)
+    for place, reference in enumerate(ref_tensors):
+        end = None if is_open[place] else int(last[place])
+        shape += list(reference.shape)[int(first[place]) : end]
+    return shaped(x, shape)
 
 
-def _expand_dims(op: Op) -> Tensor:
-    shape, axes = op.shape(), op.numbers("axes")
+def _expand_dims(op: Op, x: Tensor, axes: list[int]) -> Tensor:
+    shape = op.shape()
     rank = len(shape) + len(axes)
     places = {axis_of(axis, rank) for axis in axes}
     if len(places) != len(axes):
-        raise LoadError(f"axes {axes} name one axis twice")
+        raise LoadError(f"axes {axes} name one axis twice; axes must be unique")
     extents = iter(shape)
-    return shaped(op.tensor(), [1 if place in places else next(extents) for place in range(rank)])
+    return shaped(x, [1 if place in places else next(extents) for place in range(rank)])
 
 
-def _squeeze(op: Op) -> Tensor:
-    x = op.tensor()
-    axes = op.axes(x.ndim) if op.has("axes") else [i for i, extent in enumerate(x.shape) if extent == 1]
-    if any(x.shape[axis] != 1 for axis in axes):
-        raise LoadError(f"axes {axes} of {list(x.shape)} do not all have one element")
-    return shaped(x, without_axes(x.shape, axes))
+def _squeeze(x: Tensor, axes: list[int] | None = None) -> Tensor:
+    if axes is None:
+        places = [i for i, extent in enumerate(x.shape) if extent == 1]
+    else:
+        places = [axis_of(axis, x.ndim) for axis in axes]
+    if any(x.shape[axis] != 1 for axis in places):
+        raise LoadError(f"axes {places} of {list(x.shape)} do not all have one element")
+    return shaped(x, without_axes(x.shape, places))
 
 
-def _transpose(op: Op) -> Tensor:
-    x = op.tensor()
-    return transposed(x, [axis_of(axis, x.ndim) for axis in op.numbers("perm")])
+def _transpose(x: Tensor, perm: list[int] | None = None) -> Tensor:
+    """Without an order the axes are reversed."""
+    return transposed(x, list(range(x.ndim))[::-1] if perm is None else [axis_of(axis, x.ndim) for axis in perm])
 
 
 def _of_one_type(values: Sequence[Value]) -> list[Tensor]:
@@ -74,40 +75,38 @@ def _of_one_type(values: Sequence[Value]) -> list[Tensor]:
     return [as_number(value) for value in values]
 
 
-def _concat(op: Op) -> Tensor:
-    values = _of_one_type([value for value in op.values("values") if math.prod(value.shape)])
-    axis = op.axis(values[0].ndim)
-    if not op.truth("interleave"):
-        return values[0] if len(values) == 1 else af.concat(values, axis=axis)
-    shape = [sum(value.shape[axis] for value in values) if i == axis else n for i, n in enumerate(values[0].shape)]
-    return af.stack(values, axis=axis + 1).reshape(*shape)
+def _concat(values: list[Value], axis: int, interleave: bool = False) -> Tensor:
+    """Known values without elements are left out."""
+    full = _of_one_type([value for value in values if math.prod(value.shape)])
+    along = axis_of(axis, full[0].ndim)
+    if not interleave:
+        return full[0] if len(full) == 1 else af.concat(full, axis=along)
+    shape = [sum(value.shape[along] for value in full) if i == along else n for i, n in enumerate(full[0].shape)]
+    return af.stack(full, axis=along + 1).reshape(*shape)
 
 
-def _split(op: Op) -> list[Tensor]:
-    x = op.tensor()
-    axis = op.axis(x.ndim)
-    if op.has("split_sizes"):
-        return parts(x, axis, op.numbers("split_sizes"))
-    count = op.whole("num_splits")
-    if count < 1 or x.shape[axis] % count:
-        raise LoadError(f"axis {axis} of {list(x.shape)} does not divide into {count} parts")
-    return parts(x, axis, [x.shape[axis] // count] * count)
+def _split(x: Tensor, axis: int, num_splits: int | None = None, split_sizes: list[int] | None = None) -> list[Tensor]:
+    along = axis_of(axis, x.ndim)
+    if split_sizes:
+        return parts(x, along, split_sizes)
+    if not num_splits or num_splits < 1 or x.shape[along] % num_splits:
+        raise LoadError(f"axis {along} of {list(x.shape)} does not divide into {num_splits} parts")
+    return parts(x, along, [x.shape[along] // num_splits] * num_splits)
 
 
-def _stack(op: Op) -> Tensor:
-    values = _of_one_type(op.values("values"))
+def _stack(op: Op, values: list[Value], axis: int) -> Tensor:
+    tensors = _of_one_type(values)
     kinds = op.types.get("values") or [None]
     if kinds[0] is not None and getattr(kinds[0], "shape", None) == ():
-        values = [shaped(value, (1,)) for value in values]
-        return values[0] if len(values) == 1 else af.concat(values, axis=0)
-    return af.stack(values, axis=axis_of(op.whole("axis"), values[0].ndim + 1))
+        tensors = [shaped(tensor, (1,)) for tensor in tensors]
+        return tensors[0] if len(tensors) == 1 else af.concat(tensors, axis=0)
+    return af.stack(tensors, axis=axis_of(axis, tensors[0].ndim + 1))
 
 
-def _pad(op: Op) -> Tensor:
-    x, pad = op.tensor(), op.numbers("pad")
+def _pad(x: Tensor, pad: list[int], mode: str = "constant", constant_val: Value | None = None) -> Tensor:
+    """``pad`` has the places before and after each of the last axes."""
     widths = [(0, 0)] * (x.ndim - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))
-    mode = op.text("mode", "constant")
-    fill = op.number("constant_val", 0.0) if mode == "constant" else 0.0
+    fill = 0.0 if constant_val is None or mode != "constant" else number(constant_val, "'constant_val'")
     return padded(x, widths, "wrap" if mode == "circular" else mode, fill)
 
 
@@ -121,18 +120,32 @@ def _slice_axes(x: Tensor, picked: Sequence[slice]) -> Tensor:
     return x
 
 
-def _slice_by_index(op: Op) -> Tensor:
-    x = op.tensor()
+def _slice_by_index(
+    op: Op,
+    x: Tensor,
+    begin: list[int],
+    end: list[int],
+    stride: list[int] | None = None,
+    begin_mask: list[bool] | None = None,
+    end_mask: list[bool] | None = None,
+    squeeze_mask: list[bool] | None = None,
+) -> Tensor:
     picked, gone = slices(op, x.shape)
     result = _slice_axes(x, picked)
     return shaped(result, without_axes(result.shape, gone)) if gone else result
 
 
-def _slice_by_size(op: Op) -> Tensor:
-    x, begin, size = op.tensor(), op.numbers("begin"), op.numbers("size")
-    begin = [first + extent if first < 0 else first for first, extent in zip(begin, x.shape, strict=True)]
-    ends = [x.shape[i] if size[i] == -1 else begin[i] + size[i] for i in range(x.ndim)]
-    return _slice_axes(x, [slice(first, last) for first, last in zip(begin, ends, strict=True)])
+def _slice_axis(x: Tensor, axis: int, begin: int = 0, end: int | None = None, step: int = 1) -> Tensor:
+    """A slice along one axis, as in Python."""
+    along = axis_of(axis, x.ndim)
+    return sliced(x, along, begin, x.shape[along] if end is None else end, step)
+
+
+def _slice_by_size(x: Tensor, begin: list[int], size: list[int]) -> Tensor:
+    """A size of -1 reaches to the end."""
+    first = [start + extent if start < 0 else start for start, extent in zip(begin, x.shape, strict=True)]
+    ends = [x.shape[i] if size[i] == -1 else first[i] + size[i] for i in range(x.ndim)]
+    return _slice_axes(x, [slice(start, end) for start, end in zip(first, ends, strict=True)])
 
 
 def placed(x: Tensor, update: Tensor, picked: Sequence[slice]) -> Tensor:
@@ -150,11 +163,11 @@ def placed(x: Tensor, update: Tensor, picked: Sequence[slice]) -> Tensor:
         return af.scatter(x.reshape(x.size), flat.tolist(), update.reshape(update.size)).reshape(*x.shape)
     cut = [axis for axis, axis_places in enumerate(places) if len(axis_places) < x.shape[axis]]
     block = update
-    for number in reversed(range(len(cut))):
+    for depth in reversed(range(len(cut))):
         around = x
-        for axis in cut[:number]:
+        for axis in cut[:depth]:
             around = sliced(around, axis, places[axis][0], places[axis][-1] + 1)
-        axis = cut[number]
+        axis = cut[depth]
         first, last = places[axis][0], places[axis][-1] + 1
         pieces = [block]
         if first > 0:
@@ -165,84 +178,108 @@ def placed(x: Tensor, update: Tensor, picked: Sequence[slice]) -> Tensor:
     return block
 
 
-def _slice_update(op: Op) -> Tensor:
-    x = op.tensor()
+def _slice_update(
+    op: Op,
+    x: Tensor,
+    update: Tensor,
+    begin: list[int],
+    end: list[int],
+    stride: list[int] | None = None,
+    begin_mask: list[bool] | None = None,
+    end_mask: list[bool] | None = None,
+    squeeze_mask: list[bool] | None = None,
+) -> Tensor:
     picked, _ = slices(op, x.shape)
     extents = [len(range(extent)[picked_slice]) for extent, picked_slice in zip(x.shape, picked, strict=True)]
-    return placed(x, shaped(op.tensor("update"), extents), picked)
+    return placed(x, shaped(update, extents), picked)
 
 
-def _tile(op: Op) -> Tensor:
-    x, times = op.tensor(), op.numbers("reps")
-    return x.tile([1] * (x.ndim - len(times)) + times)
+def _tile(x: Tensor, reps: list[int]) -> Tensor:
+    """Counts for the last axes, or for more axes than the input has."""
+    raised = x if len(reps) <= x.ndim else x.reshape(*(1,) * (len(reps) - x.ndim), *x.shape)
+    return raised.tile([1] * (raised.ndim - len(reps)) + reps)
 
 
-def _reverse(op: Op) -> Tensor:
-    x = op.tensor()
-    return x.reverse(op.axes(x.ndim))
+def _reverse(x: Tensor, axes: list[int] | None = None) -> Tensor:
+    return x.reverse([axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)])
 
 
-def _reverse_sequence(op: Op) -> Tensor:
-    x = op.tensor()
-    axes = op.axis(x.ndim, 0, "seq_axis"), op.axis(x.ndim, 0, "batch_axis")
-    return af.reverse_sequence(x, op.numbers("lengths"), *axes)
+def _reverse_sequence(x: Tensor, lengths: list[int], seq_axis: int = 0, batch_axis: int = 0) -> Tensor:
+    return af.reverse_sequence(x, lengths, axis_of(seq_axis, x.ndim), axis_of(batch_axis, x.ndim))
 
 
-def _flatten(op: Op) -> Tensor:
-    x, axis = op.tensor(), op.whole("axis", 1)
-    axis = axis + x.ndim if axis < 0 else axis
-    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+def _flatten(x: Tensor, axis: int = 1) -> Tensor:
+    """Two axes: all before ``axis``, and the others."""
+    along = axis + x.ndim if axis < 0 else axis
+    return x.reshape(math.prod(x.shape[:along]), math.prod(x.shape[along:]))
 
 
-def _shape(op: Op) -> np.ndarray:
+def _identity(x: Value) -> Value:
+    return x
+
+
+def _broadcast_to(x: Tensor, shape: list[int]) -> Tensor:
+    return broadcast_to(x, shape or [1])
+
+
+def _shape(op: Op, x: Value) -> Array:
     return np.array(op.shape(), np.int32)
 
 
-def _fill_like(op: Op) -> np.ndarray:
-    return np.broadcast_to(op.known("value", 0.0).reshape(-1)[0], op.shape("ref_tensor"))
+def _fill_like(op: Op, ref_tensor: Value, value: Array | None = None) -> Array:
+    fill = np.zeros(1) if value is None else value
+    return np.broadcast_to(fill.reshape(-1)[0], op.shape("ref_tensor"))
 
 
-def _refuse_unknown_count(op: Op) -> Tensor:
+def _band(x: Numeric, lower: int = -1, upper: int = -1) -> Tensor:
+    return af.band_part(x, lower, upper)
+
+
+def _refuse_unknown_count(x: Value) -> Tensor:
     raise LoadError("the number of results depends on the data; the engine needs fixed shapes")
 
 
-def _random(op: Op) -> Tensor:
-    seed = max(0, op.whole("seed", -1))
-    shape = op.numbers("shape")
-    if op.kind == "random_normal":
-        return af.random_normal(shape, op.number("mean", 0.0), op.number("stddev", 1.0), seed)
-    if op.kind == "random_bernoulli":
-        return af.random_uniform(shape, seed=seed).less(op.number("prob", 0.5)).cast()
-    return af.random_uniform(shape, op.number("low", 0.0), op.number("high", 1.0), seed)
+def _random_normal(shape: list[int], mean: float = 0.0, stddev: float = 1.0, seed: int = -1) -> Tensor:
+    return af.random_normal(shape, mean, stddev, max(0, seed))
 
 
-def _refuse_suppression(op: Op) -> list[Tensor]:
-    raise NoForm("the boxes that remain depend on the data; the engine cannot choose them")
+def _random_uniform(shape: list[int], low: float = 0.0, high: float = 1.0, seed: int = -1) -> Tensor:
+    return af.random_uniform(shape, low, high, max(0, seed))
 
 
-def _band(op: Op) -> Tensor:
-    return af.band_part(op.tensor(), op.whole("lower", -1), op.whole("upper", -1))
+def _random_normal_like(x: Tensor, mean: float = 0.0, stddev: float = 1.0, seed: int = -1) -> Tensor:
+    return _random_normal(list(x.shape), mean, stddev, seed)
 
 
-RULES: dict[str, Rule] = {
+def _random_uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0, seed: int = -1) -> Tensor:
+    return _random_uniform(list(x.shape), low, high, seed)
+
+
+def _random_bernoulli(shape: list[int], prob: float = 0.5, seed: int = -1) -> Tensor:
+    return af.random_uniform(shape, seed=max(0, seed)).less(prob).cast()
+
+
+OPS: dict[str, Callable[..., object]] = {
     "band_part": _band,
-    "broadcast_to": lambda op: broadcast_to(as_number(op.value()), op.numbers("shape") or [1]),
+    "broadcast_to": _broadcast_to,
     "concat": _concat,
     "expand_dims": _expand_dims,
     "fill_like": _fill_like,
     "flatten2d": _flatten,
-    "identity": lambda op: op.value("x"),
-    "non_maximum_suppression": _refuse_suppression,
+    "identity": _identity,
     "non_zero": _refuse_unknown_count,
     "pad": _pad,
-    "random_bernoulli": _random,
-    "random_normal": _random,
-    "random_uniform": _random,
+    "random_bernoulli": _random_bernoulli,
+    "random_normal": _random_normal,
+    "random_normal_like": _random_normal_like,
+    "random_uniform": _random_uniform,
+    "random_uniform_like": _random_uniform_like,
     "reshape": _reshape,
     "reshape_like": _reshape_like,
     "reverse": _reverse,
     "reverse_sequence": _reverse_sequence,
     "shape": _shape,
+    "slice_axis": _slice_axis,
     "slice_by_index": _slice_by_index,
     "slice_by_size": _slice_by_size,
     "slice_update": _slice_update,

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from aneforge.frontends import LoadError
-from aneforge.frontends.forms import batch_norm, instance_norm, layer_norm
-from aneforge.frontends.importer.op import Op, Rule
-from aneforge.frontends.values import Value
+from aneforge.frontends import LoadError, forms
+from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "l2_normalised"]
+__all__ = ["OPS"]
 
 
-def _batch_norm(op: Op) -> Tensor:
-    statistics = op.value("mean"), op.value("variance")
-    return batch_norm(op.tensor(), op.optional("gamma"), op.optional("beta"), *statistics, op.number("epsilon", 1e-5))
+def _batch_norm(
+    x: Numeric,
+    mean: Value,
+    variance: Value,
+    gamma: Value | None = None,
+    beta: Value | None = None,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    return forms.batch_norm(x, gamma, beta, mean, variance, epsilon)
 
 
-def _layer_norm(op: Op) -> Tensor:
-    x = op.tensor()
-    axes = sorted(op.axes(x.ndim))
-    scale, bias = (_broadcastable_gain(op.optional(name), x, axes) for name in ("gamma", "beta"))
-    return layer_norm(x, axes, scale, bias, op.number("epsilon", 1e-5))
+def _layer_norm(
+    x: Numeric,
+    axes: list[int] | None = None,
+    gamma: Value | None = None,
+    beta: Value | None = None,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    normalised = sorted(axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes))
+    scale, bias = (_broadcastable_gain(gain, x, normalised) for gain in (gamma, beta))
+    return forms.layer_norm(x, normalised, scale, bias, epsilon)
 
 
 def _broadcastable_gain(gain: Value | None, x: Tensor, axes: list[int]) -> Value | None:
@@ -35,39 +46,59 @@ def _broadcastable_gain(gain: Value | None, x: Tensor, axes: list[int]) -> Value
     return gain.reshape(*shape) if isinstance(gain, Tensor) else np.asarray(gain).reshape(shape)
 
 
-def _instance_norm(op: Op) -> Tensor:
-    return instance_norm(op.tensor(), op.optional("gamma"), op.optional("beta"), op.number("epsilon", 1e-5))
+def _instance_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
+    return forms.instance_norm(x, gamma, beta, epsilon)
 
 
-def l2_normalised(x: Tensor, eps: float) -> Tensor:
+def _group_norm(
+    x: Numeric, groups: int, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5
+) -> Tensor:
+    return forms.group_norm(x, groups, gamma, beta, epsilon)
+
+
+def _rms_norm(x: Numeric, gamma: Value | None = None, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
+    """Over the axis and all behind it."""
+    return forms.rms_norm(x, tuple(range(axis_of(axis, x.ndim), x.ndim)), gamma, epsilon)
+
+
+def _l2_norm(x: Numeric, epsilon: float = 1e-6) -> Tensor:
     """Divide by the root of the sum of squares over the last three axes."""
     if x.ndim < 3:
         raise LoadError(f"the input has shape {list(x.shape)}; three axes or more are needed")
     axes = [i for i in range(x.ndim - 3, x.ndim) if x.shape[i] > 1]
     if len(axes) == 1:
-        return x.l2_norm(axes[0], eps)
-    return x * x.sum_square(tuple(range(x.ndim - 3, x.ndim))).rsqrt(eps)
+        return x.l2_norm(axes[0], epsilon)
+    return x * x.sum_square(tuple(range(x.ndim - 3, x.ndim))).rsqrt(epsilon)
 
 
-def _l2_norm(op: Op) -> Tensor:
-    return l2_normalised(op.tensor(), op.number("epsilon", 1e-6))
+def _response_norm(x: Numeric, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    return af.local_response_norm(x, size, alpha, beta, k)
 
 
-def _response_norm(op: Op) -> Tensor:
-    settings = op.number("alpha", 1e-4), op.number("beta", 0.75), op.number("k", 1.0)
-    return af.local_response_norm(op.tensor(), op.whole("size"), *settings)
+def _centred(x: Numeric, axes: list[int], scale: bool = True, epsilon: float = 0.0) -> Tensor:
+    """Subtract the mean over the axes, and divide by the standard deviation if ``scale``."""
+    places = tuple(axis_of(axis, x.ndim) for axis in axes)
+    centred = x - x.mean(places)
+    return centred * centred.square().mean(places).rsqrt(epsilon) if scale else centred
 
 
-def _softmax(op: Op) -> Tensor:
-    x = op.tensor()
-    return x.softmax(op.axis(x.ndim, -1))
+def _softmax(x: Numeric, axis: int = -1) -> Tensor:
+    return x.softmax(axis_of(axis, x.ndim))
 
 
-RULES: dict[str, Rule] = {
+def _log_softmax(x: Numeric, axis: int = -1) -> Tensor:
+    return forms.log_softmax(x, axis_of(axis, x.ndim))
+
+
+OPS: dict[str, Callable[..., object]] = {
     "batch_norm": _batch_norm,
+    "centred": _centred,
+    "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     "l2_norm": _l2_norm,
     "layer_norm": _layer_norm,
     "local_response_norm": _response_norm,
+    "log_softmax": _log_softmax,
+    "rms_norm": _rms_norm,
     "softmax": _softmax,
 }

@@ -4,72 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aneforge.frontends.forms import as_number, cumulative_sum, position, reduced, truth
+from aneforge.frontends.forms import as_number, position, reduced, truth
 from aneforge.frontends.forms.reductions import REDUCTIONS
 from aneforge.frontends.forms.sorting import argsort, sort, topk
-from aneforge.frontends.importer.op import Op, Rule
-from aneforge.frontends.ops.known import ascending
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
+__all__ = ["OPS"]
 
 
-def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
-    def rule(op: Op) -> Tensor:
-        x = as_number(op.value())
-        axes = op.axes(x.ndim)
-        return reduced(x, function, axes, op.truth("keep_dims")) if axes else x
+def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor], of_truths: bool) -> Callable[..., Tensor]:
+    """``of_truths``: an extreme of truth values is one itself."""
 
-    return rule
+    def reduction(
+        x: Value, axes: list[int] | None = None, keep_dims: bool = False, no_axes_keep: bool | None = None
+    ) -> Tensor:
+        """``no_axes_keep``: whether no axes mean that nothing is reduced. If nothing is said, an empty list does,
+        and a missing one means all axes."""
+        numbers = as_number(x)
+        if not axes and (axes is not None if no_axes_keep is None else no_axes_keep):
+            return numbers
+        places = [axis_of(axis, numbers.ndim) for axis in axes or range(numbers.ndim)]
+        result = reduced(numbers, function, places, keep_dims)
+        return truth(result) if of_truths and isinstance(x, Tensor) and x.dtype == "bool" else result
 
-
-def _truths(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
-    def rule(op: Op) -> Tensor:
-        x = as_number(op.value())
-        return truth(reduced(x, function, op.axes(x.ndim), op.truth("keep_dims")))
-
-    return rule
-
-
-def _position(largest: bool) -> Rule:
-    def rule(op: Op) -> Tensor:
-        x = op.tensor()
-        axis = op.axis(x.ndim, -1)
-        return position(x, axis, op.truth("keep_dims"), largest)
-
-    return rule
+    return reduction
 
 
-def _sorted(function: Callable[[Tensor, int, bool], Tensor]) -> Rule:
-    def rule(op: Op) -> Tensor:
-        x = op.tensor()
-        return function(x, op.axis(x.ndim, -1), not ascending(op))
+def _truths(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
+    def reduction(x: Numeric, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:
+        places = [axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)]
+        return truth(reduced(x, function, places, keep_dims))
 
-    return rule
-
-
-def _topk(op: Op) -> list[Tensor]:
-    x, largest, count = op.tensor(), not ascending(op), op.whole("k", 1)
-    axis = op.axis(x.ndim, -1)
-    values = topk(x, axis, count, largest)
-    return [values, argsort(x, axis, largest, count)] if op.used(1) else [values]
+    return reduction
 
 
-def _cumsum(op: Op) -> Tensor:
-    x = op.tensor()
-    exclusive, reverse = op.truth("exclusive"), op.truth("reverse")
-    axis = op.axis(x.ndim, 0)
-    return cumulative_sum(x, axis, exclusive, reverse)
+def _position(largest: bool) -> Callable[..., Tensor]:
+    def place(x: Numeric, axis: int = -1, keep_dims: bool = False, last: bool = False) -> Tensor:
+        return position(x, axis_of(axis, x.ndim), keep_dims, largest, last)
+
+    return place
 
 
-RULES: dict[str, Rule] = {
+def _sorted(function: Callable[[Tensor, int, bool], Tensor]) -> Callable[..., Tensor]:
+    def in_order(x: Numeric, axis: int = -1, ascending: bool = False, descending: bool | None = None) -> Tensor:
+        return function(x, axis_of(axis, x.ndim), not ascending if descending is None else descending)
+
+    return in_order
+
+
+def _topk(
+    op: Op, x: Numeric, k: int = 1, axis: int = -1, ascending: bool = False, largest: bool = True
+) -> list[Tensor]:
+    """The values are one layer of the engine; the positions come from a sort."""
+    along, largest = axis_of(axis, x.ndim), largest and not ascending
+    values = topk(x, along, k, largest)
+    return [values, argsort(x, along, largest, k)] if op.used(1) else [values]
+
+
+OPS: dict[str, Callable[..., object]] = {
     "argsort": _sorted(argsort),
-    "cumsum": _cumsum,
     "reduce_all": _truths(Tensor.amin),
     "reduce_any": _truths(Tensor.amax),
     "reduce_argmax": _position(True),
     "reduce_argmin": _position(False),
-    **{f"reduce_{name}": _reduction(function) for name, function in REDUCTIONS.items()},
+    **{f"reduce_{name}": _reduction(function, name in ("max", "min")) for name, function in REDUCTIONS.items()},
     "sort": _sorted(sort),
     "topk": _topk,
 }

@@ -2,74 +2,117 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from typing import Any
 
-from aneforge.frontends.forms import average_pool, max_pool, padded
-from aneforge.frontends.importer.op import Op, Rule
-from aneforge.frontends.ops.products import window_pads
+from aneforge.frontends.forms import average_pool, global_norm_pool, max_pool, norm_pool, padded
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.ops.products import pads_by_type
+from aneforge.frontends.values import NoForm, Numeric
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
+__all__ = ["OPS"]
 
 
-def _window(op: Op, x: Tensor) -> tuple[list[int], list[int], list[tuple[int, int]], bool]:
-    size = op.numbers("kernel_sizes")
-    stride = op.numbers("strides", [1] * len(size))
-    pads = window_pads(op, x.shape[2:], tuple(size), stride, [1] * len(size))
-    return size, stride, pads, op.truth("ceil_mode")
+def _window(
+    x: Tensor,
+    kernel_sizes: list[int],
+    strides: list[int] | None,
+    pad_type: str,
+    pad: list[int] | None,
+    ceil_mode: bool,
+    dilations: list[int] | None = None,
+) -> dict[str, Any]:
+    stride = strides or [1] * len(kernel_sizes)
+    pads = pads_by_type(pad_type, pad, x.shape[2:], kernel_sizes, stride, dilations)
+    return {"size": kernel_sizes, "stride": stride, "pads": pads, "ceil": ceil_mode, "dilation": dilations}
 
 
-def _max_pool(op: Op) -> Tensor:
-    size, stride, pads, ceil = _window(op, op.tensor())
-    return max_pool(op.tensor(), size, stride=stride, pads=pads, ceil=ceil)
+def _max_pool(
+    op: Op,
+    x: Numeric,
+    kernel_sizes: list[int],
+    strides: list[int] | None = None,
+    pad_type: str = "valid",
+    pad: list[int] | None = None,
+    ceil_mode: bool = False,
+    dilations: list[int] | None = None,
+) -> Tensor:
+    if op is not None and op.used(1):
+        raise NoForm("the output Indices is not supported; the engine's pool gives the values only. Remove the output")
+    return max_pool(x, **_window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
 
 
-def _avg_pool(op: Op) -> Tensor:
-    size, stride, pads, ceil = _window(op, op.tensor())
-    counted = not op.truth("exclude_padding_from_average")
-    return average_pool(op.tensor(), size, stride=stride, pads=pads, ceil=ceil, count_pad=counted)
+def _avg_pool(
+    x: Numeric,
+    kernel_sizes: list[int],
+    strides: list[int] | None = None,
+    pad_type: str = "valid",
+    pad: list[int] | None = None,
+    ceil_mode: bool = False,
+    dilations: list[int] | None = None,
+    exclude_padding_from_average: bool = False,
+    count_include_pad: bool | None = None,
+) -> Tensor:
+    """Whether zeros of the padding count as elements; formats state either way."""
+    window = _window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations)
+    counted = not exclude_padding_from_average if count_include_pad is None else count_include_pad
+    return average_pool(x, **window, count_pad=counted)
 
 
-def _l2_pool(op: Op) -> Tensor:
-    """The root of the sum of squares, as the mean of the squares times their number. The input is padded first,
-    because elements that ceil mode adds do not count in a mean."""
-    x = op.tensor()
-    size, stride, pads, ceil = _window(op, x)
-    if ceil:
-        reach = [
-            -(-(extent + sum(pad) - k) // s) * s + k
-            for extent, pad, k, s in zip(x.shape[2:], pads, size, stride, strict=True)
-        ]
-        pads = [
-            (before, max(after, want - extent - before))
-            for extent, want, (before, after) in zip(x.shape[2:], reach, pads, strict=True)
-        ]
-    squares = padded(x.square(), [(0, 0), (0, 0), *pads])
-    return (average_pool(squares, size, stride=stride) * float(math.prod(size))).sqrt()
+def _norm_pool(
+    x: Numeric,
+    kernel_sizes: list[int],
+    strides: list[int] | None = None,
+    pad_type: str = "valid",
+    pad: list[int] | None = None,
+    ceil_mode: bool = False,
+    dilations: list[int] | None = None,
+    p: int = 2,
+) -> Tensor:
+    return norm_pool(x, p, **_window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
 
 
-def _space_to_batch(op: Op) -> Tensor:
-    rows, columns = op.numbers("block_shape")
-    top, bottom, left, right = op.numbers("paddings")
-    return padded(op.tensor(), [(0, 0), (0, 0), (top, bottom), (left, right)]).space_to_batch(rows, columns)
+def _over_space(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
+    def global_pool(x: Numeric) -> Tensor:
+        return function(x, tuple(range(2, x.ndim)))
+
+    return global_pool
 
 
-def _batch_to_space(op: Op) -> Tensor:
-    rows, columns = op.numbers("block_shape")
-    top, bottom, left, right = op.numbers("crops")
-    result = op.tensor().batch_to_space(rows, columns)
-    return padded(result, [(0, 0), (0, 0), (-top, -bottom), (-left, -right)])
+def _global_norm_pool(x: Numeric, p: int = 2) -> Tensor:
+    return global_norm_pool(x, p)
 
 
-RULES: dict[str, Rule] = {
+def _space_to_batch(x: Tensor, block_shape: list[int], paddings: list[int]) -> Tensor:
+    top, bottom, left, right = paddings
+    return padded(x, [(0, 0), (0, 0), (top, bottom), (left, right)]).space_to_batch(*block_shape)
+
+
+def _batch_to_space(x: Tensor, block_shape: list[int], crops: list[int]) -> Tensor:
+    top, bottom, left, right = crops
+    return padded(x.batch_to_space(*block_shape), [(0, 0), (0, 0), (-top, -bottom), (-left, -right)])
+
+
+def _of_blocks(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
+    def blocks(x: Numeric, block_size: int) -> Tensor:
+        return function(x, block_size)
+
+    return blocks
+
+
+OPS: dict[str, Callable[..., object]] = {
     "avg_pool": _avg_pool,
     "batch_to_space": _batch_to_space,
-    "depth_to_space": lambda op: af.depth_to_space(op.tensor(), op.whole("block_size")),
-    "l2_pool": _l2_pool,
+    "depth_to_space": _of_blocks(af.depth_to_space),
+    "global_avg_pool": _over_space(Tensor.mean),
+    "global_max_pool": _over_space(Tensor.amax),
+    "global_norm_pool": _global_norm_pool,
+    "l2_pool": _norm_pool,
     "max_pool": _max_pool,
-    "pixel_shuffle": lambda op: af.pixel_shuffle(op.tensor(), op.whole("upscale_factor")),
-    "pixel_unshuffle": lambda op: af.pixel_unshuffle(op.tensor(), op.whole("downscale_factor")),
+    "pixel_shuffle": _of_blocks(af.pixel_shuffle),
+    "pixel_unshuffle": _of_blocks(af.pixel_unshuffle),
     "space_to_batch": _space_to_batch,
-    "space_to_depth": lambda op: af.space_to_depth(op.tensor(), op.whole("block_size")),
+    "space_to_depth": _of_blocks(af.space_to_depth),
 }

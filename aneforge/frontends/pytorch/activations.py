@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import scaled
-from aneforge.frontends.forms.pointwise import UNARY
 from aneforge.frontends.pytorch.node import Node, Rule
 from aneforge.frontends.pytorch.values import axes_of, numeric
 from aneforge.graph import builders as af
@@ -18,14 +16,6 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["RULES"]
 
 _STRAIGHT = 10.0  # at this input softplus is 5e-5 above its asymptote
-
-
-def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
-    return lambda node, x, *rest: function(numeric(x))
-
-
-def _gelu(node: Node, x: Any) -> Tensor:
-    return forms.gelu(numeric(x), node.options.get("approximate", "none"))
 
 
 def _elu(node: Node, x: Any, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0) -> Tensor:
@@ -77,25 +67,15 @@ def _native_dropout(node: Node, x: Any, p: Any, train: Any) -> Any:
     return [kept, np.ones(node.shape, bool)]
 
 
-_UNARY = "hardsigmoid hardswish log_sigmoid mish relu relu6 sigmoid silu softsign tanh tanhshrink"
-
 RULES: dict[str, Rule] = {
-    **{name: _unary(UNARY[name]) for name in _UNARY.split()},
     "alpha_dropout": _dropout,
-    "celu": lambda node, x, alpha=1.0: forms.celu(numeric(x), float(alpha)),
     "dropout": _dropout,
     "elu": _elu,
     "feature_dropout": _dropout,
-    "gelu": _gelu,
     "glu": _glu,
-    "hardshrink": lambda node, x, limit=0.5: forms.shrink(numeric(x), float(limit), 0.0),
-    "hardtanh": lambda node, x, low=-1.0, high=1.0: forms.clamped(numeric(x), float(low), float(high)),
-    "leaky_relu": lambda node, x, slope=0.01: forms.leaky_relu(numeric(x), float(slope)),
     "native_dropout": _native_dropout,
     "prelu": _prelu,
     "rrelu": _rrelu,
-    "selu": lambda node, x: forms.selu(numeric(x)),
     "softplus": _softplus,
     "softshrink": lambda node, x, limit=0.5: forms.shrink(numeric(x), float(limit), float(limit)),
-    "threshold": lambda node, x, limit, value: forms.threshold(numeric(x), float(limit), float(value)),
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
 from aneforge.frontends.pytorch.hosted import RANDOM
-from aneforge.frontends.pytorch.rules import HOSTED, REFUSED, RULES
+from aneforge.frontends.pytorch.rules import HOSTED, REFUSED, ROWS, RULES, is_read
 
 __all__ = ["NATIVE", "coverage"]
 
@@ -61,7 +61,7 @@ def coverage() -> list[tuple[str, str, str]]:
 
     The form is ``native form``, ``equivalent``, ``host`` or ``refused``.
     """
-    names = {name.split(".")[0] if not name.startswith("quantized") else name for name in RULES}
+    names = {name.split(".")[0] if not name.startswith("quantized") else name for name in (*RULES, *ROWS)}
     names |= set(HOSTED) | set(REFUSED) | _core() | set(RANDOM)
     return [(name, *_form(name)) for name in sorted(names)]
 
@@ -94,7 +94,7 @@ def _form(name: str) -> tuple[str, str]:
         return "host", HOSTED[name]
     if name in CONSTANT:
         return "equivalent", _KNOWN
-    ruled = name in RULES or any(rule.startswith(f"{name}.") for rule in RULES)
+    ruled = is_read(name) or any(rule.startswith(f"{name}.") for rule in (*RULES, *ROWS))
     if not ruled:
         return "refused", "this op is not supported"
     return "native form" if name in NATIVE else "equivalent", HOST_WHEN.get(name, "")

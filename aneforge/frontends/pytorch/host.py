@@ -59,13 +59,13 @@ def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
 def _op(kind: str) -> Any:
     """Return the op of that name. Only ops that the reader gives to the host are allowed, since the graph may come
     from a file."""
-    from aneforge.frontends.pytorch.rules import HOSTED, RULES, plain_name
+    from aneforge.frontends.pytorch.rules import HOSTED, is_read, plain_name
 
     torch = _torch()
     base, full = plain_name(kind)
     space, _, qualified = kind.partition(".")
     name, _, overload = qualified.rpartition(".")
-    if space not in _NAMESPACES or not (base in HOSTED or base in RULES or full in RULES):
+    if space not in _NAMESPACES or not (base in HOSTED or is_read(base, full)):
         raise GraphError(f"{kind!r} is not an op that the host computes; the graph must name an op of the reader")
     if space == "transformers":
         from aneforge.frontends.pytorch.grouped import declare_grouped_product

@@ -9,7 +9,6 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number, broadcast_to, gathered, padded, parts, sliced, truncated, truth
-from aneforge.frontends.forms.pointwise import triangle
 from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
 from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
@@ -37,11 +36,6 @@ def _view(node: Node, x: Any, *_: Any) -> Any:
 
 def _same(node: Node, x: Any, *_: Any) -> Any:
     return x
-
-
-def _permute(node: Node, x: Any, dims: Sequence[int]) -> Tensor:
-    tensor = typed_tensor(x)
-    return tensor.transpose([int(axis) % tensor.ndim for axis in dims]) if tensor.ndim > 1 else tensor
 
 
 def _transpose(node: Node, x: Any, first: int, second: int) -> Tensor:
@@ -134,25 +128,11 @@ def _as_operands(node: Node, tensors: Sequence[Any]) -> list[Tensor]:
     return [truth(tensor) if node.gives_bool else numeric(tensor) for tensor in full]
 
 
-def _concat(node: Node, tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    operands = _as_operands(node, tensors)
-    axis = axes_of(dim, len(node.shape))[0]
-    return operands[0] if len(operands) == 1 else af.concat(operands, axis=axis)
-
-
 def _stack(node: Node, tensors: Sequence[Any], dim: int = 0) -> Any:
     axis = axes_of(dim, len(node.shape))[0]
     part_shape = tuple(1 if i == axis else extent for i, extent in enumerate(node.shape))
     operands = [tensor.reshape(*part_shape) for tensor in _as_operands(node, tensors)]
     return operands[0] if len(operands) == 1 else af.concat(operands, axis=axis)
-
-
-def _repeat(node: Node, x: Any, repeats: Sequence[int]) -> Tensor:
-    tensor = typed_tensor(x)
-    raised = (
-        tensor.reshape(*(1,) * (len(repeats) - tensor.ndim), *tensor.shape) if len(repeats) > tensor.ndim else tensor
-    )
-    return raised.tile([1] * (raised.ndim - len(repeats)) + [int(count) for count in repeats])
 
 
 def _repeat_interleave(node: Node, x: Any, repeats: Any, dim: Any = None, *_: Any) -> Tensor:
@@ -248,10 +228,6 @@ def _full(node: Node, x: Any, *rest: Any) -> Any:
     return _fill_shape(node, float(np.asarray(value)))
 
 
-def _triangle(lower: bool) -> Rule:
-    return lambda node, x, diagonal=0: triangle(truth(x) if node.gives_bool else numeric(x), lower, int(diagonal))
-
-
 def _windows(node: Node, x: Any, dim: int, size: int, step: int) -> Any:
     """Return sliding windows along an axis, as a new last axis."""
     tensor = typed_tensor(x)
@@ -285,17 +261,13 @@ RULES: dict[str, Rule] = {
         lambda node, x, *_: _fill_shape(node, 0.0),
     ),
     **dict.fromkeys(("ones_like", "new_ones"), lambda node, x, *_: _fill_shape(node, 1.0)),
-    **dict.fromkeys(("cat", "concat"), _concat),
     **dict.fromkeys(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk"), _split),
     **dict.fromkeys(("tensor_split", "unsafe_chunk", "split_copy", "split_with_sizes_copy"), _split),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims", "transpose_copy"), _transpose),
     **dict.fromkeys(("t", "t_copy", "numpy_T"), _reverse_axes),
     **dict.fromkeys(("movedim", "moveaxis"), _move_axes),
     **dict.fromkeys(("mT", "adjoint", "matrix_H"), lambda node, x: _transpose(node, x, -2, -1)),
-    **dict.fromkeys(("repeat", "tile"), _repeat),
-    **dict.fromkeys(("slice", "slice_copy"), _slice),
     **dict.fromkeys(("select", "select_copy"), _select),
-    **dict.fromkeys(("permute", "permute_copy"), _permute),
     **dict.fromkeys(("unbind", "unbind_copy"), _unbind),
     **dict.fromkeys(("unfold", "unfold_copy"), _windows),
     **dict.fromkeys(("reflection_pad1d", "reflection_pad2d", "reflection_pad3d"), _pad_by("reflect")),
@@ -310,6 +282,4 @@ RULES: dict[str, Rule] = {
     "repeat_interleave.self_Tensor": _repeat_interleave,
     "roll": _roll,
     "stack": _stack,
-    "tril": _triangle(lower=True),
-    "triu": _triangle(lower=False),
 }

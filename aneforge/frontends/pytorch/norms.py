@@ -19,16 +19,6 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["RULES"]
 
 
-def _softmax(node: Node, x: Any, dim: int, *_: Any) -> Tensor:
-    tensor = numeric(x)
-    return tensor.softmax(axes_of(dim, tensor.ndim)[0])
-
-
-def _log_softmax(node: Node, x: Any, dim: int, *_: Any) -> Tensor:
-    tensor = numeric(x)
-    return forms.log_softmax(tensor, axes_of(dim, tensor.ndim)[0])
-
-
 def _layer_norm(node: Node, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5, *_: Any) -> Any:
     tensor = numeric(x)
     axes = list(range(tensor.ndim - len(shape), tensor.ndim))
@@ -195,15 +185,12 @@ def _cosine(node: Node, a: Any, b: Any, dim: int = 1, eps: Any = 1e-8) -> Any:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("_softmax", "softmax", "_safe_softmax"), _softmax),
-    **dict.fromkeys(("_log_softmax", "log_softmax"), _log_softmax),
     **dict.fromkeys(("linalg_vector_norm", "norm"), _vector_norm),
     **dict.fromkeys(("_native_batch_norm_legit", "_native_batch_norm_legit_functional"), _batch_norm_of_batch),
     "_fused_rms_norm": _fused_rms_norm,
     "_native_batch_norm_legit_no_training": _batch_norm_inference,
     "batch_norm": _batch_norm,
     "cosine_similarity": _cosine,
-    "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     "layer_norm": _layer_norm,
     "native_group_norm": _native_group_norm,

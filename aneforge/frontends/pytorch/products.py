@@ -11,8 +11,6 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import (
     convolution,
-    cumulative_sum,
-    einsum,
     linear,
     matmul,
     same_pads,
@@ -21,7 +19,7 @@ from aneforge.frontends.forms import (
 )
 from aneforge.frontends.forms.attention import attention, causal_mask
 from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
-from aneforge.frontends.pytorch.values import axes_of, numeric, pair_of
+from aneforge.frontends.pytorch.values import numeric, pair_of
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -40,10 +38,6 @@ def _product(a: Any, b: Any) -> Tensor:
     if (left.ndim if hasattr(left, "ndim") else 0) == 1 and right.ndim == 1:
         return (numeric(a) * numeric(b)).sum((0,))
     return matmul(numeric(a) if isinstance(a, Tensor) else left, numeric(b) if isinstance(b, Tensor) else right)
-
-
-def _matmul(node: Node, a: Any, b: Any) -> Tensor:
-    return _product(a, b)
 
 
 def _linear(node: Node, x: Any, weight: Any, bias: Any = None) -> Tensor:
@@ -75,19 +69,6 @@ def _add_product(node: Node, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any =
 def _outer(node: Node, a: Any, b: Any) -> Tensor:
     left, right = numeric(a), numeric(b)
     return left.reshape(left.size, 1) * right.reshape(1, right.size)
-
-
-def _dot(node: Node, a: Any, b: Any) -> Tensor:
-    return (numeric(a) * numeric(b)).sum((0,))
-
-
-def _einsum(node: Node, equation: str, tensors: Sequence[Any], *_: Any) -> Tensor:
-    return einsum(equation, [numeric(tensor) for tensor in tensors])
-
-
-def _cumsum(node: Node, x: Any, dim: int) -> Tensor:
-    tensor = numeric(x)
-    return cumulative_sum(tensor, axes_of(dim, tensor.ndim)[0])
 
 
 def _bilinear(node: Node, a: Any, b: Any, weight: Any, bias: Any = None) -> Tensor:
@@ -227,18 +208,14 @@ def _convolution(
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("bmm", "linalg_matmul", "matmul", "mm", "mv"), _matmul),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _add_product),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolve),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolve_transposed),
     **dict.fromkeys(("outer", "ger"), _outer),
-    **dict.fromkeys(("dot", "vdot"), _dot),
     **dict.fromkeys(("_cdist_forward", "cdist"), _distance),
     "_scaled_dot_product_flash_attention_for_cpu": _fused_attention,
     "bilinear": _bilinear,
     "convolution": _convolution,
-    "cumsum": _cumsum,
-    "einsum": _einsum,
     "linear": _linear,
     "scaled_dot_product_attention": _attention,
 }

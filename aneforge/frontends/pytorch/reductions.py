@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from aneforge.frontends.forms import position, truth
-from aneforge.frontends.forms.reductions import REDUCTIONS
 from aneforge.frontends.forms.sorting import argsort, sort, topk
 from aneforge.frontends.pytorch.node import Node, Rule
 from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
-from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
-
-
-def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
-    def rule(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
-        tensor = numeric(x)
-        return shaped(function(tensor, tuple(axes_of(dim, tensor.ndim))), node.shape)
-
-    return rule
-
-
-def _full_reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
-    """Reduce over all axes."""
-    return lambda node, x, *_: _reduction(function)(node, x)
 
 
 def _any(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
@@ -121,25 +105,17 @@ def _median(node: Node, *_: Any) -> Any:
 
 RULES: dict[str, Rule] = {
     "all": _all,
-    "amax": _reduction(REDUCTIONS["max"]),
-    "amin": _reduction(REDUCTIONS["min"]),
     "aminmax": _aminmax,
     "any": _any,
     "argmax": _position(True),
     "argmin": _position(False),
     "argsort": _argsort,
     "count_nonzero": _count,
-    "logsumexp": _reduction(REDUCTIONS["log_sum_exp"]),
-    "max.default": _full_reduction(REDUCTIONS["max"]),
     "max.dim": _extreme(True),
-    "mean": _reduction(REDUCTIONS["mean"]),
     "median": _median,
-    "min.default": _full_reduction(REDUCTIONS["min"]),
     "min.dim": _extreme(False),
     "nansum": _nan_sum,
-    "prod": _reduction(REDUCTIONS["prod"]),
     "sort": _sort,
-    "sum": _reduction(REDUCTIONS["sum"]),
     "topk": _topk,
     "trace": _trace,
 }

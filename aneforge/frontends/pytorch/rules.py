@@ -6,6 +6,11 @@ A rule is found by the op's name with its overload (``max.dim``), else without (
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+from aneforge.frontends.importer.calls import called
+from aneforge.frontends.ops import MOVEMENT
 from aneforge.frontends.pytorch import (
     activations,
     elementwise,
@@ -19,13 +24,16 @@ from aneforge.frontends.pytorch import (
     spatial,
 )
 from aneforge.frontends.pytorch.hosted import HOSTED, REFUSED
-from aneforge.frontends.pytorch.node import Rule
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.table import ROWS
+from aneforge.frontends.rows import Row
 
-__all__ = ["HOSTED", "MOVES", "REFUSED", "RULES", "plain_name", "rule_for"]
+__all__ = ["HOSTED", "MOVES", "REFUSED", "ROWS", "RULES", "is_read", "plain_name", "rule_for"]
 
 _MODULES = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
 RULES: dict[str, Rule] = {name: rule for room in _MODULES for name, rule in room.RULES.items()}
 MOVES = frozenset((*movement.RULES, "embedding", "gather", "index", "index_select", "diagonal", "as_strided", "take"))
+MOVES |= {name for name, row in ROWS.items() if row.op in (*MOVEMENT, "slice_axis", "triangle")}
 """Ops that only move elements: integers that fp16 represents exactly may pass through them on the engine."""
 
 
@@ -38,5 +46,16 @@ def plain_name(kind: str) -> tuple[str, str]:
 
 
 def rule_for(kind: str) -> Rule | None:
+    """The rule of an op, or a call of its row."""
     base, full = plain_name(kind)
-    return RULES.get(full) or RULES.get(base)
+    row = ROWS.get(full) or ROWS.get(base)
+    return RULES.get(full) or RULES.get(base) if row is None else partial(_apply, row)
+
+
+def is_read(base: str, full: str = "") -> bool:
+    """Whether the reader has a rule or a row for an op."""
+    return any(name in table for table in (RULES, ROWS) for name in (base, full))
+
+
+def _apply(row: Row, node: Node, *arguments: Any) -> Any:
+    return called(row.function, row.bind(arguments, node.options), node)

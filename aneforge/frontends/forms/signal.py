@@ -6,32 +6,26 @@ import math
 
 import numpy as np
 
-from aneforge.frontends import forms
-from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import NoForm, as_tensor, axis_of, known, number
+from aneforge.frontends.forms.movement import gathered, sliced
+from aneforge.frontends.forms.products import linear
+from aneforge.frontends.values import Array, NoForm, axis_of
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
-Array = np.ndarray
+__all__ = ["dft", "stft"]
 
 _MOST_WEIGHTS = 1 << 24
 _MOST_SLICES = 32
 
 
-def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Tensor:
-    signal = as_tensor(x)
-    stated = (
-        int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "input 'axis'"))
-    )
-    place = axis_of(stated, signal.ndim)
+def dft(
+    signal: Tensor, axis: int = -2, size: int | None = None, inverse: bool = False, onesided: bool = False
+) -> Tensor:
+    place = axis_of(axis, signal.ndim)
     if place == signal.ndim - 1:
-        raise NoForm(f"axis {stated} is the axis of real and imaginary parts; choose another axis")
-    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+        raise NoForm(f"axis {axis} is the axis of real and imaginary parts; choose another axis")
     extent, parts = signal.shape[place], signal.shape[-1]
-    size = 2 * (extent - 1) if inverse and onesided else extent
-    size = size if length is None else int(number(length, "input 'dft_length'"))
+    size = size or (2 * (extent - 1) if inverse and onesided else extent)
     matrix = _dft_matrix(size, extent, parts, inverse, onesided)
     order = [*(i for i in range(signal.ndim - 1) if i != place), place, signal.ndim - 1]
     lines = signal if order == sorted(order) else signal.transpose(order)
@@ -64,22 +58,20 @@ def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: boo
     return np.stack([np.stack(row[:parts], axis=-1) for row in rows], axis=1)
 
 
-def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, length: Value | None = None) -> Tensor:
+def stft(
+    signal: Tensor, step: int, window: Array | None = None, size: int | None = None, onesided: bool = True
+) -> Tensor:
     """Weight and transform the frames of a signal with one product. A convolution would need kernels wider than the
     engine's limit."""
-    samples = as_tensor(signal)
-    weights = None if window is None else known(window, "input 'window'").reshape(-1)
-    if length is not None:
-        size = int(number(length, "input 'frame_length'"))
-    elif weights is not None:
-        size = weights.size
-    else:
-        raise NoForm("frame_length and window are missing; one of them must be given")
-    pairs = samples if samples.ndim == 3 else samples.reshape(*samples.shape, 1)
-    matrix = _dft_matrix(size, size, pairs.shape[2], False, bool(node.attr("onesided", 1)))
-    matrix = matrix if weights is None else matrix * weights[:, None]
-    frames = _split_frames(pairs, size, int(number(step, "input 'frame_step'")))
-    spectrum = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
+    if size is None:
+        if window is None:
+            raise NoForm("frame_length and window are missing; one of them must be given")
+        size = window.size
+    pairs = signal if signal.ndim == 3 else signal.reshape(*signal.shape, 1)
+    matrix = _dft_matrix(size, size, pairs.shape[2], False, onesided)
+    matrix = matrix if window is None else matrix * window.reshape(-1)[:, None]
+    frames = _split_frames(pairs, size, step)
+    spectrum = linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
     return spectrum.reshape(*spectrum.shape[:2], matrix.shape[0], 2)
 
 
@@ -100,13 +92,10 @@ def _split_frames(x: Tensor, size: int, step: int) -> Tensor:
                 f"{_MOST_WEIGHTS // 16:,}"
             )
         positions = np.arange(frames)[:, None] * step + np.arange(size)
-        return forms.gathered(x, 1, positions).reshape(samples, frames, size * parts)
-    full = forms.sliced(x, 1, 0, places // block * block)
+        return gathered(x, 1, positions).reshape(samples, frames, size * parts)
+    full = sliced(x, 1, 0, places // block * block)
     blocks = full.reshape(samples, places // block, block * parts)
     stride = step // block
     reach = (frames - 1) * stride + 1
     taps = [blocks[:, tap : tap + reach : stride] for tap in range(size // block)]
     return taps[0] if len(taps) == 1 else af.concat(taps, axis=2)
-
-
-RULES: dict[str, Rule] = {"DFT": _dft, "STFT": _stft}

@@ -1,0 +1,163 @@
+"""The calling convention of all formats: an op is a function whose parameters say by name and type what it takes.
+
+The annotation of a parameter says how an argument of a file is given to it: ``Tensor`` and ``Numeric`` make a tensor
+of a known value, ``Array``, ``list[int]``, ``int``, ``float``, ``bool`` and ``str`` ask for a known one, ``Value``
+takes either. So which arguments an op takes is data that can be read without running it (:func:`parameters`), and an
+argument that it does not take is refused by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends.forms.numbers import as_number
+from aneforge.frontends.values import NoForm, as_tensor
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["CONTEXT", "MISSING", "Parameter", "called", "parameters"]
+
+CONTEXT = "Op"
+"""The annotation of a parameter that takes the whole operation: stated types, which results are read."""
+MISSING = inspect.Parameter.empty
+_ANY = "**"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument that an op takes."""
+
+    name: str
+    kind: str
+    default: Any = MISSING
+
+    @property
+    def is_list(self) -> bool:
+        return self.kind.startswith("list[Value")
+
+
+@lru_cache(maxsize=2048)
+def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
+    """What an op takes, read from the function that builds it."""
+    found = []
+    for parameter in inspect.signature(function).parameters.values():
+        kind = str(parameter.annotation).removesuffix(" | None")
+        found.append(Parameter(parameter.name, kind, parameter.default))
+    return tuple(found)
+
+
+def called(
+    function: Callable[..., Any], arguments: Mapping[str, Any], op: Any, shown: Mapping[str, str] | None = None
+) -> Any:
+    """What an op gives for these arguments. ``shown`` has the file's own words for them where they differ."""
+    words = shown or {}
+    bound: dict[str, Any] = {}
+    for parameter in parameters(function):
+        name = parameter.name
+        if parameter.kind == CONTEXT:
+            bound[name] = op() if callable(op) else op
+            continue
+        value = arguments.get(name)
+        if value is None:
+            if parameter.default is MISSING:
+                raise LoadError(f"{words.get(name) or f'argument {name!r}'} is missing; the op needs it")
+            continue
+        convert = _CONVERSIONS.get(parameter.kind)
+        bound[name] = value if convert is None else convert(value, words.get(name) or f"{name!r}")
+    return function(**bound)
+
+
+# From what a file holds to what a parameter asks for.
+
+
+def _value(value: Any, what: str) -> Any:
+    if isinstance(value, (np.ndarray, Encoded, Tensor, int, float)):
+        return value
+    raise LoadError(f"argument {what} is a {type(value).__name__.lower()}; give a tensor")
+
+
+def _tensor(value: Any, what: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    checked = _value(value, what)
+    return as_tensor(np.asarray(checked) if isinstance(checked, (int, float)) else checked)
+
+
+def _numeric(value: Any, what: str) -> Tensor:
+    return as_number(_value(value, what))
+
+
+def _array(value: Any, what: str) -> np.ndarray:
+    if isinstance(value, Tensor):
+        raise NoForm(f"{what} is computed while the program runs; the engine needs a fixed value")
+    return value if isinstance(value, np.ndarray) else np.asarray(_known(value, what))
+
+
+def _known(value: Any, what: str) -> Any:
+    return value if isinstance(value, (Encoded, list, tuple, str)) else _value(value, what)
+
+
+def _numbers(value: Any, what: str) -> list[int]:
+    if isinstance(value, (list, tuple)):
+        return [int(number) for number in value]
+    return [int(number) for number in _array(value, what).reshape(-1)]
+
+
+def _floats(value: Any, what: str) -> list[float]:
+    return [float(number) for number in _array(value, what).reshape(-1)]
+
+
+def _truths(value: Any, what: str) -> list[bool]:
+    return [bool(flag) for flag in _array(value, what).reshape(-1)]
+
+
+def _whole(value: Any, what: str) -> int:
+    return int(value) if isinstance(value, (int, float)) else int(_array(value, what).reshape(-1)[0])
+
+
+def _number(value: Any, what: str) -> float:
+    return float(value) if isinstance(value, (int, float)) else float(_array(value, what).reshape(-1)[0])
+
+
+def _truth(value: Any, what: str) -> bool:
+    return bool(value) if isinstance(value, (int, float)) else bool(_array(value, what).reshape(-1)[0])
+
+
+def _text(value: Any, what: str) -> str:
+    return value if isinstance(value, str) else str(_array(value, what).reshape(-1)[0])
+
+
+def _texts(value: Any, what: str) -> list[str]:
+    return [word.decode() if isinstance(word, bytes) else str(word) for word in value]
+
+
+def _values(value: Any, what: str) -> list[Any]:
+    for element in value:
+        if not isinstance(element, (np.ndarray, Encoded, Tensor)):
+            raise LoadError(f"argument {what} holds a {type(element).__name__.lower()}; give tensors")
+    return list(value)
+
+
+_CONVERSIONS: dict[str, Callable[[Any, str], Any]] = {
+    "Array": _array,
+    "Numeric": _numeric,
+    "Tensor": _tensor,
+    "Value": _value,
+    "Value | float": _value,
+    "bool": _truth,
+    "float": _number,
+    "int": _whole,
+    "list[Value]": _values,
+    "list[bool]": _truths,
+    "list[float]": _floats,
+    "list[int]": _numbers,
+    "list[str]": _texts,
+    "str": _text,
+}
