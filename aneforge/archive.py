@@ -34,8 +34,6 @@ from aneforge.graph.weights import Weight
 from aneforge.output.files import write_archive
 from aneforge.targets.names import target as find_target
 
-__all__ = ["SavedProgram", "read_program", "save_program"]
-
 VERSION = 1
 _MANIFEST, _TEXT = "program.json", "program.mlir"
 _WEIGHTS, _ENCODED = "program/weights/", "program/encoded/"

@@ -19,8 +19,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 from aneforge.targets.listed import DEFAULT, chip_list, one_chip
 
-__all__ = ["DEFAULT_NAMES", "Chips", "Source", "chip_of", "chips_of", "graph_of", "model_name", "value_in_file"]
-
 Source = Any
 """A graph, a tensor, a sequence of tensors, a compiled model, or the path of a model file."""
 

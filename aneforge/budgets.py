@@ -19,8 +19,6 @@ from pathlib import Path
 
 from aneforge.errors import AneforgeError, LoadError
 
-__all__ = ["LIMITS", "Limit", "allow", "bytes_of", "check_archive", "limit", "regular_file", "spend"]
-
 
 @dataclass(frozen=True)
 class Limit:

@@ -4,27 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = [
-    "DISTRIBUTION",
-    "TRACEBACK",
-    "AneforgeError",
-    "ArgumentError",
-    "DataError",
-    "FamilyError",
-    "GraphError",
-    "LoadError",
-    "UnavailableError",
-    "UnknownNameError",
-    "UnknownValueError",
-    "first_line",
-    "install_hint",
-    "is_input_error",
-    "line_of",
-    "nearest",
-    "shown",
-]
-
-
 DISTRIBUTION = "aneforge-compiler"
 """The name of this package in the package index. The import name and the command are ``aneforge``."""
 TRACEBACK = "ANEFORGE_TRACEBACK"

@@ -16,8 +16,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.sim.inputs import SEED, default_samples, drawn_inputs
 
-__all__ = ["Sample", "read_arrays", "samples_of"]
-
 Sample = dict[str, np.ndarray]
 
 

@@ -17,8 +17,6 @@ from aneforge.model import compile as compile_model
 from aneforge.sim.engine import MODES
 from aneforge.targets.chip import Target
 
-__all__ = ["PROGRAM_FILES", "ContainerModel", "load_onnx", "load_program"]
-
 PROGRAM_FILES = (".anef", ".hwx")
 """Endings of files that hold a compiled program."""
 _CONTAINER = b"\xce\xfa\xef\xbe"

@@ -39,8 +39,6 @@ from aneforge.targets.chip import Target
 if TYPE_CHECKING:
     from aneforge.archive import SavedProgram
 
-__all__ = ["Model", "MultiModel", "SegmentedModel", "build", "compile", "compile_multi", "fidelity", "warn_of"]
-
 
 class Model:
     """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why, and a call simulates it.

@@ -9,8 +9,6 @@ import numpy as np
 from aneforge.compiler.lower import Port
 from aneforge.errors import AneforgeError
 
-__all__ = ["InputView", "check_bytes", "input_array", "output_array", "port_numbers"]
-
 _BYTES = ("uint8", "ui8")
 _WHOLE = ("b", "i", "u")
 

@@ -20,8 +20,6 @@ from aneforge.output.progress import Progress
 from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
-__all__ = ["PROBES", "ChipProbes", "Probe", "ProbeReport", "Reading", "probe", "readings"]
-
 
 @dataclass(frozen=True)
 class Probe:

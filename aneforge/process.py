@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, RLock
 
-__all__ = ["quiet_collector", "quiet_warnings"]
-
 _warnings_lock = RLock()
 
 

@@ -20,25 +20,6 @@ from aneforge.graph.ops.elementwise import maximum, minimum, select
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan2",
-    "atanh",
-    "cos",
-    "cosh",
-    "log1p",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "mod",
-    "sin",
-    "sinh",
-    "tan",
-]
-
 # What is left of pi / 2, 22 / 7 and 355 / 113 after the parts that multiply exactly, times 2^10 so that the
 # constants are normal numbers.
 _SCALE = 1024.0

@@ -31,8 +31,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.inputs import samples_of
 from aneforge.sim.window import Window, patches_plain
 
-__all__ = ["METHODS", "RANGES", "Range", "moments_of", "quantise", "quantised_site", "ranges_of", "some_samples"]
-
 Array = np.ndarray
 METHODS = ("plain", "calibrated")
 

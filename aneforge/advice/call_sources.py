@@ -25,15 +25,6 @@ from aneforge.output.text import plural
 from aneforge.study.partition import Partition
 from aneforge.study.split import ENGINE, HOST
 
-__all__ = [
-    "aligned_ports",
-    "batched",
-    "ends_outside",
-    "native_layers_on_host",
-    "several_inputs",
-    "small_regions_on_host",
-]
-
 Follow = Callable[[Tensor], Iterable[Tensor]]
 _COUNT = 8  # inputs in one call
 _LINE = 32  # numbers of fp16 in a line of 64 bytes

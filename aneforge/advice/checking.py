@@ -14,8 +14,6 @@ from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.inputs import samples_of
 from aneforge.study.partition import Partition
 
-__all__ = ["METRICS", "Checker", "Deviation", "Metric", "distance", "metric_of"]
-
 _EXACT_FLOPS = 8e9  # above it the exact engine takes many seconds a run, and sums are done in single precision
 
 Outputs = dict[str, np.ndarray]

@@ -50,8 +50,6 @@ from aneforge.study.partition import Partition
 from aneforge.study.runtimes import DEFAULT_RUNTIMES, Runtime, runtimes_of
 from aneforge.study.study import Study, refuse_constant
 
-__all__ = ["advise_weights"]
-
 MIXED = "mixed"
 _DRAWN = 4
 

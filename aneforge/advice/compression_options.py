@@ -17,8 +17,6 @@ from aneforge.study.runtimes import Runtime
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
-__all__ = ["ChipWeightAdvice", "LayerForms", "LayerInForm", "Recommendation", "WeightAdvice", "WeightOption"]
-
 
 @dataclass(frozen=True, eq=False)
 class WeightOption(StoredModel):

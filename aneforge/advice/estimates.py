@@ -22,8 +22,6 @@ from aneforge.study.time_text import first_call_json, first_call_texts, time_tex
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, chip_labels
 
-__all__ = ["Estimates", "estimate", "estimate_all"]
-
 _LAYERS = 20
 SEED_PAGE_CHIP = "h17s"
 DEFAULT_CHANGES = 3

@@ -29,8 +29,6 @@ from aneforge.output.progress import Progress
 from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 
-__all__ = ["SearchLimits", "form_proposals", "refuse_reps", "search", "tune", "tuned_model"]
-
 _REPS = 20  # the default of the public signature
 LEAST_SPEEDUP = 1.005  # less is noise of the model, and no reason to change a graph
 

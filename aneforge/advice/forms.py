@@ -33,18 +33,6 @@ from aneforge.study.study import Study
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = [
-    "ATTENTION_FORMS",
-    "PLAIN_FORMS",
-    "TILING_FORMS",
-    "attention_tiles",
-    "encoding_forms",
-    "forms_for",
-    "query_tiles",
-    "row_bounds",
-    "tune_attention",
-]
-
 _TILE_COUNTS = (2, 3, 4, 6, 8)
 CANDIDATES = (1, 2, 3, 4, 5, 6, 8)
 _PIECE_COUNTS = (2, 4)

@@ -28,8 +28,6 @@ from aneforge.output.text import plural
 from aneforge.study.runtimes import expands_palettes
 from aneforge.study.split import HOST
 
-__all__ = ["other_forms", "stored_weights"]
-
 _MOST_PRICED = 16  # kinds of places that are compiled by themselves, for all chips together
 _Standing = dict[str, float]
 """By chip, what the layers of all places of a group take now."""

@@ -29,8 +29,6 @@ from aneforge.study.partition import Partition
 from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 
-__all__ = ["DEFAULT_ERROR", "FormLine", "tune_precision"]
-
 DEFAULT_ERROR = 0.01  # what int8 weights are worth on silicon (compression.json accuracy)
 
 

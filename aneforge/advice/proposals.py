@@ -27,20 +27,6 @@ from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
-__all__ = [
-    "LEAST_GAIN",
-    "AboutChange",
-    "Figure",
-    "Places",
-    "Proposal",
-    "Trial",
-    "Workbench",
-    "context_on",
-    "places_of",
-    "price_alone",
-    "timed",
-]
-
 LEAST_GAIN = 0.02
 """The share of a call that a change must save; less is no advice."""
 

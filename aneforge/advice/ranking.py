@@ -25,8 +25,6 @@ from aneforge.output.text import plural
 from aneforge.process import quiet_collector
 from aneforge.study.study import Study
 
-__all__ = ["LEAST_GAIN", "SOURCES", "Advice", "PricedChange", "advise", "changes_text", "likely_cut"]
-
 SOURCES: tuple[Callable[[Workbench], Iterable[Proposal]], ...] = (
     stored_weights,
     other_forms,

@@ -30,20 +30,6 @@ from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 
-__all__ = [
-    "DEFAULT_STORAGES",
-    "FP16",
-    "RuntimePlacement",
-    "StoredForm",
-    "StoredModel",
-    "placements",
-    "rounding_of",
-    "stand_in_sites",
-    "stored_everywhere",
-    "stored_model",
-    "stream_evidence",
-]
-
 FP16 = "fp16"
 """The form that changes nothing."""
 _SAMPLED = 1 << 14  # numbers of a weight that its rounding is measured on, about

@@ -13,8 +13,6 @@ from aneforge.output.grouped import short, some, wrapped
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
-__all__ = ["Candidate", "Tuning"]
-
 
 @dataclass(frozen=True)
 class Candidate:

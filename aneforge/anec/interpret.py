@@ -17,8 +17,6 @@ from aneforge.anec.ir import AnecError, Module, Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 
-__all__ = ["interpret", "interpreted_names", "laid_out", "named_constants", "node_meanings", "rule_of"]
-
 Array = np.ndarray
 Rule = Callable[..., Array]
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["RULES", "unpacked", "windows"]
-
 Array = np.ndarray
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["RULES", "to_channels", "to_space"]
-
 Array = np.ndarray
 
 

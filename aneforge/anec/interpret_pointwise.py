@@ -9,8 +9,6 @@ import numpy as np
 
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["RULES"]
-
 Array = np.ndarray
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -9,8 +9,6 @@ import numpy as np
 from aneforge.anec.interpret_contraction import windows
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["RULES", "sample_positions", "sampled"]
-
 Array = np.ndarray
 
 

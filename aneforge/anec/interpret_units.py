@@ -14,8 +14,6 @@ import numpy as np
 from aneforge.anec.interpret_spatial import sampled
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["AXES", "RULES", "UNITS"]
-
 Array = np.ndarray
 Params = dict[str, Any]
 

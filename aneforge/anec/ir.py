@@ -17,11 +17,9 @@ from typing import Any, Protocol
 
 from aneforge.anec.lineage import Standing, retire
 from aneforge.anec.spec import OPS, STRUCTURAL, OpSpec, kinds_with, spec
-from aneforge.anec.tensor_type import DTYPES, AnecError, TensorType
+from aneforge.anec.tensor_type import AnecError, TensorType
 from aneforge.anec.traits import Trait
 from aneforge.graph.weights import Weight
-
-__all__ = ["DTYPES", "AnecError", "Module", "Op", "TensorType", "rank5"]
 
 
 def rank5(shape: Sequence[int]) -> tuple[int, ...]:

@@ -13,8 +13,6 @@ from typing import Any
 from aneforge.anec.ir import Op
 from aneforge.native.layer import Layer
 
-__all__ = ["layer_of"]
-
 Params = dict[str, Any]
 Shape = tuple[int, ...]
 

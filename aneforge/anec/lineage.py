@@ -15,8 +15,6 @@ from aneforge.anec.traits import Trait
 if TYPE_CHECKING:
     from aneforge.anec.ir import Op
 
-__all__ = ["Standing", "retire"]
-
 T = TypeVar("T")
 
 

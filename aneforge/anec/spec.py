@@ -19,22 +19,10 @@ from typing import Any, NamedTuple
 from aneforge.anec.tensor_type import AnecError
 from aneforge.anec.traits import Trait
 from aneforge.anec.types import contraction, movement, pointwise, reduction, structural
-from aneforge.anec.types.checks import AXES, Invariant, TypeRule
+from aneforge.anec.types.checks import Invariant, TypeRule
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets.evidence import Fact
 from aneforge.targets.ops import backend_op, backend_ops
-
-__all__ = [
-    "AXES",
-    "LABELS",
-    "AttributeSpec",
-    "Declaration",
-    "OpSpec",
-    "kinds_with",
-    "spec",
-    "spec_names",
-    "structural_names",
-]
 
 
 class Declaration(NamedTuple):

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["DTYPES", "AnecError", "TensorType"]
-
 DTYPES = {
     **{"f16": 16, "i1": 8, "ui8": 8, "si8": 8, "f32": 32},
     **{"ui6": 6, "si4": 4, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1},

@@ -23,8 +23,6 @@ from aneforge.anec.tensor_type import DTYPES
 from aneforge.errors import UnknownNameError
 from aneforge.targets.names import target as resolve_target
 
-__all__ = ["ParsedText", "parse", "read", "write", "write_op"]
-
 _NONE: Mapping[str, Any] = {}
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Trait"]
-
 
 class Trait(Enum):
     """A property of a kind of op."""

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from marshal import dumps
 from typing import Any
 
-from aneforge.anec.ir import DTYPES, AnecError, Module, Op, TensorType
+from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.spec import LABELS, OpSpec, spec
+from aneforge.anec.tensor_type import DTYPES
 from aneforge.errors import UnknownNameError
-
-__all__ = ["problems", "verify"]
 
 _PLAIN_FORM = 2  # the last version of marshal whose bytes do not depend on how often an object is referred to
 

@@ -14,8 +14,6 @@ from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.tensor import Tensor
 from aneforge.native import checked_params, dimensions
 
-__all__ = ["bridge"]
-
 _FIELDS = ("OutputChannels", "NumGroups")
 """What a unit states beside its Params."""
 _WITH_KERNEL = ("Conv", "Linear")

@@ -17,8 +17,6 @@ from aneforge.errors import GraphError
 from aneforge.graph.tensor import Tensor
 from aneforge.native import checked_params, layer_type
 
-__all__ = ["AuthoringError", "Rule", "Unit", "build_layer"]
-
 Shape = tuple[int, ...]
 Kernel = Callable[[Shape], np.ndarray]
 _MOST = 1 << 31
@@ -95,8 +93,9 @@ def build_layer(
 
     ``own_names`` also takes our names for parameters whose names in a netplist are not published (U87).
     """
+    from aneforge.authoring.native_rules import UNREAD
     from aneforge.authoring.own_names import named_by_us
-    from aneforge.authoring.rules import RULES, UNREAD
+    from aneforge.authoring.rules import RULES
 
     known = named_by_us(tag) if own_names else layer_type(tag)
     if known.tag in UNREAD:

@@ -14,8 +14,6 @@ from aneforge.graph import builders as af
 from aneforge.graph import layer_builders as layers
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["NATIVE_RULES", "UNREAD", "attention"]
-
 
 def attention(unit: Unit, heads_first: bool = False) -> Tensor:
     """Fused attention. In a netplist channels hold the sequence and height the heads; ``af.bridge`` has the heads

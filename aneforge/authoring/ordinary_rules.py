@@ -12,8 +12,6 @@ from aneforge.graph import builders as af
 from aneforge.graph import layer_builders as layers
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["ORDINARY_RULES", "factors", "pads", "sizes"]
-
 
 def pads(unit: Unit) -> tuple[int, int, int, int]:
     top, bottom, left, right = (unit.param(f"Pad{side}", 0) for side in ("Top", "Bot", "Left", "Right"))

@@ -14,8 +14,6 @@ from typing import Any
 from aneforge.native import LayerType, Param, layer_type
 from aneforge.targets.evidence import Fact
 
-__all__ = ["named_by_us", "own_types"]
-
 
 def _int(key: str, required: bool = False, default: int | None = None) -> Param:
     return Param(key, "int", required, default)

@@ -27,8 +27,6 @@ from aneforge.graph.node import entry
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["pwl"]
-
 _STEP = 2.0**-16
 """What a product is rounded to in an accumulator (N03)."""
 _DROPPED = -17

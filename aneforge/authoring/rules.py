@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from aneforge.authoring.build import Rule
-from aneforge.authoring.native_rules import NATIVE_RULES, UNREAD
+from aneforge.authoring.native_rules import NATIVE_RULES
 from aneforge.authoring.ordinary_rules import ORDINARY_RULES
-
-__all__ = ["RULES", "UNREAD"]
 
 RULES: dict[str, Rule] = {**ORDINARY_RULES, **NATIVE_RULES}

@@ -14,8 +14,6 @@ from aneforge.baseline.outcome import Outcome, Report, sorted_outcomes
 from aneforge.baseline.record import CHECKS, Baseline, OutputRecord, ProgramRecord, TargetRecord, VerdictRecord
 from aneforge.targets.names import chip_label
 
-__all__ = ["Limits", "compare", "over_budget"]
-
 _FIGURES = {
     "segments": "dispatches",
     "task_groups": "task groups",

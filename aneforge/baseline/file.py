@@ -14,8 +14,6 @@ from aneforge.errors import AneforgeError, first_line
 from aneforge.output.files import write_whole
 from aneforge.targets.chip import target_names
 
-__all__ = ["BaselineError", "baseline_text", "load_baseline", "save_baseline"]
-
 KIND = "aneforge baseline"
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a record"}
 T = TypeVar("T")

@@ -10,8 +10,6 @@ import numpy as np
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 
-__all__ = ["array_hash", "given_inputs", "shape_text"]
-
 Array = np.ndarray
 
 

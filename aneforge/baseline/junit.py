@@ -12,8 +12,6 @@ from aneforge.errors import shown
 from aneforge.graph.node import located
 from aneforge.targets.names import chip_label
 
-__all__ = ["junit_text"]
-
 # What XML 1.0 cannot hold, not even escaped; names of nodes are any text.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 ALL = "all targets"

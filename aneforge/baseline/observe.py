@@ -39,8 +39,6 @@ from aneforge.targets.names import target as find_target
 if TYPE_CHECKING:
     from aneforge.cost.estimate import Estimate
 
-__all__ = ["STATUS_RANK", "Named", "NodeReason", "Observed", "Plan", "observe"]
-
 Array = np.ndarray
 SAMPLE = 64
 # Gravest last; what is rejected and what is too large both have no program.

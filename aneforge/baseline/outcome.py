@@ -8,8 +8,6 @@ from typing import Any
 
 from aneforge.errors import shown
 
-__all__ = ["RULES", "Outcome", "Report", "Rule"]
-
 
 @dataclass(frozen=True)
 class Rule:

@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = [
-    "CHECKS",
-    "FORMAT",
-    "Apart",
-    "Baseline",
-    "EstimateRecord",
-    "InputRecord",
-    "ModelRecord",
-    "OutputRecord",
-    "ProgramRecord",
-    "Refusal",
-    "TargetRecord",
-    "VerdictRecord",
-]
-
 FORMAT = 2
 CHECKS = ("verdict", "program", "numerics", "estimate")
 

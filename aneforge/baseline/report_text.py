@@ -10,8 +10,6 @@ from aneforge.graph.node import located
 from aneforge.output import text
 from aneforge.targets.names import chip_label
 
-__all__ = ["report_text"]
-
 _MOST = 12  # of one rule; --json has all
 
 

@@ -12,8 +12,6 @@ from aneforge.baseline.outcome import RULES, Outcome, Report
 from aneforge.errors import shown
 from aneforge.output.sarif import sarif_document
 
-__all__ = ["sarif_text"]
-
 
 def sarif_text(report: Report, model_file: str, version: str) -> str:
     """The file's content: every rule with its help, every outcome with its place."""

@@ -22,8 +22,6 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.weights import Weight, known_weight
 
-__all__ = ["DAMAGED", "plan", "read", "read_about"]
-
 _MAGIC = b"AFGRAPH1"
 _HEAD = struct.Struct("<8s16sQQQ")  # magic, checksum of both lines, their lengths, length of the file
 _ALIGNED = 64

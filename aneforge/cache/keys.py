@@ -23,8 +23,6 @@ from aneforge import budgets
 from aneforge.errors import AneforgeError
 from aneforge.output.files import write_whole
 
-__all__ = ["content_of", "digest_of", "key_of", "stamp_of"]
-
 _INDEX = "files.json"
 _MOST_REMEMBERED = 1024  # digests in the index; the oldest go first
 _SETTLED_NS = 2_000_000_000  # a file that is older than this has times that a later change cannot repeat

@@ -12,8 +12,6 @@ from aneforge.cache import place, store
 from aneforge.cache.keys import content_of, key_of, stamp_of
 from aneforge.graph.graph import Graph
 
-__all__ = ["depends_on", "files_read", "load_once"]
-
 _read_files: ContextVar[set[Path] | None] = ContextVar("files of a model that is being read", default=None)
 
 

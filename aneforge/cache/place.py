@@ -11,8 +11,6 @@ from pathlib import Path
 from aneforge.budgets import bytes_of
 from aneforge.errors import AneforgeError
 
-__all__ = ["DEFAULT_BYTES", "FOLDER", "OFF", "SIZE", "folder", "is_on", "most_bytes", "off"]
-
 OFF, FOLDER, SIZE = "ANEFORGE_NO_CACHE", "ANEFORGE_CACHE_DIR", "ANEFORGE_CACHE_SIZE"
 DEFAULT_BYTES = 2 << 30
 

@@ -20,8 +20,6 @@ from aneforge.graph.graph import Graph
 from aneforge.output import text
 from aneforge.output.files import written_file
 
-__all__ = ["CacheReport", "CachedModel", "clear", "discard", "get", "put", "report"]
-
 _ENDING = ".graph"
 _ABANDONED_S = 3600  # a part of an entry that nobody finished
 

@@ -17,8 +17,6 @@ from aneforge.cli.help import HelpfulCommand
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.options import Dims, Function
 
-__all__ = ["CHECK", "COMPILE", "DEPLOY", "LOOK_UP", "MEASURE", "RUN", "Commands", "GroupedCommands", "ListedCommands"]
-
 LOOK_UP, CHECK, COMPILE = "Look up", "Check", "Compile"
 RUN, MEASURE, DEPLOY = "Run", "Measure", "Deploy"
 _PANELS = (LOOK_UP, CHECK, COMPILE, RUN, MEASURE, DEPLOY)

@@ -14,8 +14,6 @@ from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(frozen=True)
 class Options:

@@ -18,8 +18,6 @@ from aneforge.plans.contribute import contributed_rows, timed_row
 from aneforge.plans.files import read_plan
 from aneforge.targets.listed import one_chip
 
-__all__ = ["Options", "run"]
-
 
 @dataclass(frozen=True)
 class Options:

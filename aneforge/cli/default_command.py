@@ -6,8 +6,6 @@ from typing import Any
 
 from aneforge.cli.commands import ListedCommands
 
-__all__ = ["DEFAULT", "GroupWithDefault"]
-
 DEFAULT = "run"
 
 

@@ -18,8 +18,6 @@ from aneforge.cli.settings import SETTINGS
 from aneforge.errors import AneforgeError, install_hint
 from aneforge.output import text
 
-__all__ = ["Finding", "examine", "run"]
-
 REQUIRED = ("numpy", "typer", "jinja2")
 EXTRAS = {
     "onnx": ("onnx", "reads .onnx"),

@@ -7,8 +7,6 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["HelpfulCommand", "words_and_examples"]
-
 _EXAMPLES = "Examples:"
 _TAKES = {
     "against": "FILE",

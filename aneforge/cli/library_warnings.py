@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from aneforge.cli import say
 
-__all__ = ["warnings_on_stderr"]
-
 
 @contextmanager
 def warnings_on_stderr(*ignored: type[Warning]) -> Iterator[None]:

@@ -12,8 +12,6 @@ from aneforge.errors import AneforgeError
 if TYPE_CHECKING:
     from aneforge.graph.graph import Graph
 
-__all__ = ["ModelFile", "load_model"]
-
 
 @dataclass(frozen=True)
 class ModelFile:

@@ -6,8 +6,6 @@ from aneforge.cli import say
 from aneforge.sim import native
 from aneforge.study.partition import Partition
 
-__all__ = ["drawn", "regions", "slow_kernel"]
-
 
 def slow_kernel(mode: str) -> None:
     """Why an exact simulation is slow here, if it is."""

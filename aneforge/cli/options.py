@@ -8,37 +8,6 @@ import typer
 
 from aneforge.cli.model_file import ModelFile
 
-__all__ = [
-    "SPELLINGS",
-    "USUAL_ROUTE",
-    "AModel",
-    "AsJson",
-    "Changes",
-    "Chips",
-    "Code",
-    "Dims",
-    "Everything",
-    "Function",
-    "Input",
-    "Loss",
-    "LossScale",
-    "MaxAbs",
-    "MaxMemory",
-    "MaxSeconds",
-    "Mode",
-    "OneChip",
-    "Passes",
-    "Scope",
-    "Seed",
-    "SeenInput",
-    "chip_option",
-    "chips_option",
-    "complete_chips",
-    "model_argument",
-    "out_option",
-    "route_option",
-]
-
 # Chips.
 
 SPELLINGS = "m1, m1,m5, m1..m6, macs, phones or all (the 28 targets)"

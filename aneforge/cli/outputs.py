@@ -7,8 +7,6 @@ from pathlib import Path
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["require_file"]
-
 
 def require_file(path: str | Path | None, option: str = "--out") -> None:
     """Refuse a folder, and a file in a folder that is not there or that this user cannot write to."""

@@ -10,8 +10,6 @@ from aneforge.output import text
 from aneforge.output.files import write_whole
 from aneforge.study.plan import compute_plan
 
-__all__ = ["run"]
-
 
 def run(model: str | ModelFile, chip: str, out: str | None, as_json: bool, everything: bool) -> None:
     """Print the plan, or write it where a file is named."""

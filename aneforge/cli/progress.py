@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from aneforge.cli import say
 from aneforge.output.progress import Line, LogLines, Progress
 
-__all__ = ["working"]
-
 
 @contextmanager
 def working(what: str) -> Iterator[Progress | None]:

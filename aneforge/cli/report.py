@@ -19,8 +19,6 @@ from aneforge.report.document import FORMATS, Report, format_of
 from aneforge.report.gather import Measured, report
 from aneforge.report.saved import is_saved_report, read_report
 
-__all__ = ["Options", "run"]
-
 _BINARY = ("html", "onnx")  # what nobody wants on a terminal gets a name of its own
 
 

@@ -11,8 +11,6 @@ from typing import TextIO
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["COLORS", "around", "detail", "line", "note", "paint", "set_voice", "voice"]
-
 COLORS = ("auto", "always", "never")
 _CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 

@@ -13,8 +13,6 @@ from aneforge.errors import AneforgeError
 from aneforge.serve.server import Server
 from aneforge.workers import Limits
 
-__all__ = ["run"]
-
 
 def run(host: str, port: int, target: str, limits: Limits, max_upload: str, as_json: bool) -> None:
     """Serve until Ctrl-C; whatever ends it, uploads are removed."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aneforge.budgets import LIMITS
 
-__all__ = ["SETTINGS"]
-
 SETTINGS = {
     "ANEFORGE_TARGET": "the chip of this machine",
     "ANEFORGE_TARGETS": "the chips of commands that name none (m1..m6)",

@@ -20,8 +20,6 @@ from aneforge.sweep.summary import markdown, summary
 from aneforge.sweep.table import Table, require_table_name
 from aneforge.workers import Limits
 
-__all__ = ["Options", "diff", "limits_of", "merge", "run"]
-
 _INTERRUPTED = 130
 
 

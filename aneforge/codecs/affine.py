@@ -7,8 +7,6 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 
-__all__ = ["affine", "blockwise"]
-
 _AT_ONCE = 1 << 17  # numbers that are encoded at a time: what the processor's cache holds
 
 

@@ -20,16 +20,6 @@ from aneforge.codecs.palettes import palette_table
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 
-__all__ = [
-    "Moments",
-    "calibrated_affine",
-    "calibrated_blockwise",
-    "calibrated_palette",
-    "finite_weight",
-    "output_error",
-    "searched_scales",
-]
-
 Array = np.ndarray
 
 _SHARES = np.linspace(1.0, 0.4, 25)  # of the largest number: what lies beyond is clipped

@@ -12,8 +12,6 @@ from aneforge.codecs.calibrated_rounding import compensated
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import Encoded
 
-__all__ = ["kept_by_magnitude", "kept_in_all", "pruned"]
-
 Array = np.ndarray
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["Compensation", "compensated", "inverse_factor"]
-
 Array = np.ndarray
 
 _DAMPING = 0.01  # of the mean of the diagonal: inputs that hardly occur must not move others far

@@ -15,8 +15,6 @@ from aneforge.errors import ArgumentError, GraphError, UnknownNameError, nearest
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.fp8 import FP8, fp8_codes
 
-__all__ = ["ENCODINGS", "encode"]
-
 _PALETTE_BITS = (1, 2, 3, 4, 6, 8)
 ENCODINGS = (
     "int8",

@@ -19,8 +19,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 from aneforge.targets.streams import Flow, LayerConditions, WeightForm, runtime_fact, weight_flow
 
-__all__ = ["flow_of", "form_of", "scales_outputs"]
-
 _FP16_MAX = 65504.0
 
 

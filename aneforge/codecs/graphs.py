@@ -27,18 +27,6 @@ from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.streams import Flow, LayerConditions, tiles_overlap
 
-__all__ = [
-    "DEFAULT_ATOL",
-    "DEFAULT_BLOCK",
-    "MODES",
-    "Compress",
-    "Compression",
-    "LayerCompression",
-    "Options",
-    "compressed",
-    "drawn_error",
-]
-
 AUTO = "auto"
 MODES = (*ENCODINGS, AUTO)
 """What ``compress`` may be, for all layers or for one."""

@@ -14,8 +14,6 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import Encoded
 
-__all__ = ["METHODS", "VECTOR_SIZES", "palette", "palette_table", "sparse_palette"]
-
 METHODS = ("kmeans", "uniform")
 VECTOR_SIZES = (1, 2, 4, 5)
 """How many numbers an entry may hold (compression.json ``palette``, mask 0x36)."""

@@ -17,17 +17,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import StoredLayer, stored_layers
 from aneforge.targets.chip import Target
 
-__all__ = [
-    "DEFAULT_STORAGES",
-    "STORAGES",
-    "Storage",
-    "encodable_layers",
-    "is_mostly_zeros",
-    "is_worth_encoding",
-    "storage_of",
-    "streamed_storages",
-]
-
 _LEAST = 1024  # numbers: below that a table and its look-up cost more than they save
 _MOST_KEPT = 0.5  # a sparse form pays from half zeros on (compression.json auto_threshold)
 _BLOCK = 32  # numbers that share a scale in the blockwise form

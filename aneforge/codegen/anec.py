@@ -21,8 +21,6 @@ from aneforge.codegen.registers import Field
 from aneforge.codegen.tasks import Task, header_fields, read_tasks
 from aneforge.errors import AneforgeError
 
-__all__ = ["Anec", "Buffer", "anec_of", "read_anec", "read_compiled"]
-
 GENERATION = "h13"
 """The driver knows the M1 only."""
 HEADER_BYTES = 0x1000

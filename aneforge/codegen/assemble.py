@@ -31,8 +31,6 @@ from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tasks import Task
 from aneforge.targets import store
 
-__all__ = ["Parts", "Tensor", "assemble", "bar_numbers"]
-
 VM_BASE, PAGE = 0x30000000, 0x4000
 EMPTY_CONSTANTS = 0x4000
 """A program without constants has a page of zeros in their place."""

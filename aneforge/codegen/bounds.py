@@ -10,8 +10,6 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["LONGEST_NAME", "Bytes", "ContainerError", "Source", "file_bytes", "readable"]
-
 Source = bytes | bytearray | memoryview
 LONGEST_NAME = 1 << 14
 """Names of files from strangers are read so far; published ones have a few hundred bytes."""

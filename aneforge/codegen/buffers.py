@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from aneforge.codegen.plan import Buffer, Scratch
 
-__all__ = ["BANKS", "in_memory", "matrix", "scratch_of", "spaced"]
-
 BANKS = 0x400
 """Bytes after which the banks of scratch repeat: 64 banks (0x1c8) of 16 bytes."""
 

@@ -21,8 +21,6 @@ from aneforge.codegen.tasks import Task, header_fields, read_tasks
 if TYPE_CHECKING:
     from aneforge.codegen.record import BuildRecord
 
-__all__ = ["MAGIC", "Container", "Header", "Relocation", "Symbol", "read_container"]
-
 MAGIC = 0xBEEFFACE
 _HEADER = "8I"
 _SYMBOL = struct.Struct("<IBBHQ")

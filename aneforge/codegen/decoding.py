@@ -31,8 +31,6 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, intern_fp16
 from aneforge.targets.names import target as find_target
 
-__all__ = ["DecodedProgram", "decode"]
-
 
 class DecodedProgram(Program):
     """A program that was read from a container. It runs; the phases' decisions are in the container's tasks."""

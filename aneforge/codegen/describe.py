@@ -17,8 +17,6 @@ from aneforge.codegen.tasks import Task, header_fields
 from aneforge.errors import AneforgeError
 from aneforge.targets import store
 
-__all__ = ["differences", "raw", "task_in_full", "tree"]
-
 _PLANAR, _REDUCTION, _SHOWN = 0, 5, 8
 _STREAM, _STREAM_SIZE = "CoeffDMAConfig", "CoeffBfrSize"
 Compiled = Container | Anec

@@ -13,8 +13,6 @@ from aneforge.codegen.bounds import Bytes, ContainerError
 from aneforge.codegen.load_commands import State
 from aneforge.targets import store
 
-__all__ = ["ELEMENT_TYPES", "ProgramDescriptor", "TensorDescriptor", "element_type"]
-
 PROGRAM_FLAVORS, TENSOR_FLAVOR = (1, 4), 3
 _HEAD = 0x10  # where the words of a state record begin in its command
 _ROLES = {1: "input", 2: "output"}

@@ -12,8 +12,6 @@ from typing import Any
 from aneforge.errors import AneforgeError
 from aneforge.targets import store
 
-__all__ = ["Dialect", "dialect_of", "written_generations"]
-
 
 @dataclass(frozen=True)
 class Dialect:

@@ -37,8 +37,6 @@ from aneforge.compiler.shown import ProgramLayer
 from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
-__all__ = ["emit", "generation_of_target"]
-
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
 _LINE, _CORES = 64, 16
 _CHANGES_NUMBERS = ("storage", "data_path")

@@ -15,8 +15,6 @@ from aneforge.anec.ir import Module, Op
 from aneforge.codegen.plan import Kernel
 from aneforge.compiler.shown import ProgramLayer
 
-__all__ = ["MOST_CHANNELS", "TURNED", "WIDEST", "Form", "effective_padding", "effective_stride", "form_of"]
-
 Array = np.ndarray
 TURNED = ((2, 4), (4, 2))
 """The transpose that a MAC task does on its way out: channels and columns change places."""

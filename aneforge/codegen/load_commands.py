@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from aneforge.codegen.bounds import Bytes, ContainerError, readable
 
-__all__ = ["Command", "Note", "Port", "Section", "Segment", "State", "SymbolTable", "read_command"]
-
 SEGMENT, SYMBOLS, STATE, PORT, OLD_PORT, NOTE = 0x19, 0x02, 0x04, 0x40, 0x06, 0x08
 _SEGMENT = struct.Struct("<16sQQQQiiII")
 _WITHOUT_BYTES = (0x21, 0x23, 0x25)  # flags of inputs, outputs and scratch (programs.json segments)

@@ -11,8 +11,6 @@ from functools import cache
 from aneforge.codegen.registers import Field, Register, generations, register_map
 from aneforge.codegen.tasks import Task
 
-__all__ = ["NAMES", "meaning_of", "resolved"]
-
 NAMES: dict[str, tuple[str, ...]] = {
     "in.width": ("Common.InDim.Win", "Common.InWidth.Win"),
     "in.height": ("Common.InDim.Hin", "Common.InHeight.Hin"),

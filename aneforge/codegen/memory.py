@@ -6,8 +6,6 @@ from typing import Generic, TypeVar
 
 from aneforge.codegen.reading import Place
 
-__all__ = ["Memory"]
-
 Value = TypeVar("Value")
 
 

@@ -27,19 +27,6 @@ import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
 
-__all__ = [
-    "CORES",
-    "TILE",
-    "Packed",
-    "lanes_of",
-    "pack_convolution",
-    "pack_matrix",
-    "pack_scale",
-    "unpack_convolution",
-    "unpack_matrix",
-    "unpack_scale",
-]
-
 CORES = 16
 TILE = 64
 """Bytes that streams are rounded up to."""

@@ -16,8 +16,6 @@ from aneforge.compiler.plan import Name
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 
-__all__ = ["Placement", "place_of"]
-
 _MEMORY_BAR = 3
 _NOWHERE = Scratch(0, 0, 0, 0)
 _LINE = 0x100

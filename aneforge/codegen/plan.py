@@ -9,8 +9,6 @@ import struct
 from dataclasses import dataclass
 from math import prod
 
-__all__ = ["Buffer", "Kernel", "Scratch", "Streams", "TaskPlan"]
-
 
 @dataclass(frozen=True)
 class Scratch:

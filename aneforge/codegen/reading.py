@@ -17,8 +17,6 @@ from aneforge.codegen.registers import register_map
 from aneforge.codegen.tables import activation_of
 from aneforge.codegen.tasks import Task
 
-__all__ = ["SCRATCH", "Operand", "Place", "Reading", "Work", "read_task"]
-
 SCRATCH = -1
 """The base of a place in the engine's own memory, beside the numbers of base-address registers."""
 Place = tuple[int, int]

@@ -18,8 +18,6 @@ import numpy as np
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.words import SAMPLED
 
-__all__ = ["BuildRecord", "TaskRecord", "debug_bytes", "read_debug"]
-
 _MAGIC, _VERSION, _ALIGNED = b"AFDEBUG\0", 1, 64
 _DTYPES = ("<f2", "<f4", "|u1", "|i1", "|b1")
 _HEAD = struct.Struct("<8sIIQ")  # magic, version, zero, bytes of the JSON line

@@ -12,8 +12,6 @@ from typing import Any
 from aneforge.errors import UnknownNameError
 from aneforge.targets import store
 
-__all__ = ["Block", "Field", "Register", "RegisterMap", "generation_of", "generations", "register_map"]
-
 
 @dataclass(frozen=True)
 class Field:

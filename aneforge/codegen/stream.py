@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from aneforge.codegen.bounds import ContainerError
 
-__all__ = ["Command", "decode", "encode", "grouped", "is_indexed"]
-
 
 def is_indexed(generation: str) -> bool:
     """Whether the stream states word addresses (h14 and later)."""

@@ -30,8 +30,6 @@ from aneforge.sim.tables import knots_of, tabulated
 from aneforge.targets import target
 from aneforge.targets.assumed import compile_fact
 
-__all__ = ["TableBytes", "activation_of", "table_bytes"]
-
 _KNOTS = 33
 _FIRST_KNOT = 4
 _WORDS = 64

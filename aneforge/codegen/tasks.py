@@ -12,8 +12,6 @@ from aneforge.codegen.registers import Field, Register, generations, register_ma
 from aneforge.codegen.stream import Command, decode, encode
 from aneforge.targets import store
 
-__all__ = ["Task", "header_fields", "read_tasks"]
-
 _MOST_TASKS = 1 << 20  # published programs have up to 10,240 tasks
 _TAKEN_FROM = {"h12": "h11"}  # U109: the header of h12 is not published; both are chains of the older form
 

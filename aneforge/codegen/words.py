@@ -16,8 +16,6 @@ from aneforge.codegen.registers import register_map
 from aneforge.codegen.stream import Command, encode, grouped, is_indexed
 from aneforge.codegen.tasks import Task, header_values
 
-__all__ = ["SAMPLED", "UNKNOWN", "task_of"]
-
 SAMPLED: dict[str, str] = {
     "task.share_preferred": "row sharing: two settings are published, one for windows and one for transposes",
     "task.small_source": "set for sources of up to eight columns in the published programs",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import gcd
 
-__all__ = ["BANK_BYTES", "bank", "conflict_depth", "spread_rows"]
-
 BANK_BYTES = 16
 _MOVED_ON = 2 * BANK_BYTES
 

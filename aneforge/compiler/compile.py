@@ -24,8 +24,6 @@ from aneforge.targets.names import arch_for_family
 from aneforge.targets.names import target as find_target
 from aneforge.targets.ops import ROUTES
 
-__all__ = ["compile_target", "finished", "lowered_for", "programs_for", "resolve_target"]
-
 
 def resolve_target(target: str | int | Target | None) -> Target:
     """A compile target by any name; None is the host's family, or the H13 floor with a warning."""

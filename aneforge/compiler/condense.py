@@ -23,8 +23,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature, remade
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Condensed", "condensed"]
-
 _FEWEST_NODES = 512  # below it a graph is as quick as a condensed one
 _REACH = 48  # nodes of a repetition at least, so that whatever a pass looks at around a node is in the next one
 _KEPT = 3  # repetitions: the first, an inner one, the last

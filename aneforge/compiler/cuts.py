@@ -11,8 +11,6 @@ from aneforge.anec.traits import Trait
 from aneforge.compiler.plan import Segment
 from aneforge.compiler.program import Program
 
-__all__ = ["Crossing", "Cut", "cuts_of"]
-
 
 @dataclass(frozen=True)
 class Crossing:

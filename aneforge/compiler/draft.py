@@ -16,8 +16,6 @@ from aneforge.graph.tensor import Tensor
 if TYPE_CHECKING:
     from aneforge.compiler.legal.check import Judgement
 
-__all__ = ["Draft"]
-
 
 @dataclass
 class Draft:

@@ -17,8 +17,6 @@ from aneforge.graph.node import located
 from aneforge.output.grouped import counted
 from aneforge.targets.assumed import compile_fact
 
-__all__ = ["Explanation", "History", "NodeStory", "Step"]
-
 MOST_SHOWN = 8
 """A node that was split into hundreds of pieces shows this many of them; JSON has them all."""
 

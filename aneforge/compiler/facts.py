@@ -15,8 +15,6 @@ from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.evidence import Fact
 
-__all__ = ["Facts", "facts_of"]
-
 
 class Facts:
     """The declared facts of one target. Brackets give a plain value; an unknown one is an error, never a zero."""

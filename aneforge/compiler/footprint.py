@@ -9,8 +9,6 @@ from aneforge.anec.ir import Op, TensorType
 from aneforge.compiler.banks import BANK_BYTES, spread_rows
 from aneforge.compiler.facts import Facts
 
-__all__ = ["MEMORY_LINE", "Footprint", "Strides", "in_memory"]
-
 MEMORY_LINE = 64
 """Strides of tensors in memory are whole lines: the registers hold no others (programs.json ``align``)."""
 

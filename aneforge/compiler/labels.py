@@ -17,8 +17,6 @@ from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.task_groups import steps_of
 from aneforge.compiler.stored import stored_weight
 
-__all__ = ["plan_from_labels", "printed_labels", "schedule_from_labels", "spaces_of"]
-
 _PLACE = ("space", "live", "channel_stride", "row_stride", "buffer_offset", "address")
 _PACKED = ("address", "kernel_bytes", "kernel_path")
 

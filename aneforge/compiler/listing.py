@@ -9,8 +9,6 @@ from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.program import Program, ProgramLayer, ProgramSegment
 from aneforge.output.text import human_bytes
 
-__all__ = ["listing"]
-
 _STATES = {
     Allocation.RESIDENT: "resident",
     Allocation.STREAMED: "streamed",

@@ -29,22 +29,6 @@ from aneforge.targets.chip import Target
 if TYPE_CHECKING:
     from aneforge.compiler.draft import Draft
 
-__all__ = [
-    "PASSES",
-    "Pass",
-    "PassLog",
-    "Pattern",
-    "Rewriter",
-    "checked_order",
-    "graph_pass",
-    "node_of",
-    "pass_",
-    "rewrite_by_kind",
-    "run_draft",
-    "run_pass",
-    "run_passes",
-]
-
 Apply = Callable[[Any, Facts], int]
 Lazily = Callable[[], Iterable[str]]
 

@@ -24,20 +24,6 @@ from aneforge.compiler.refusal import CompileError, Refusal
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.targets.chip import Target, compiler_target
 
-__all__ = [
-    "CODE_PASSES",
-    "OVERLAP",
-    "PHASES",
-    "PIPELINE",
-    "Branch",
-    "Refused",
-    "Watcher",
-    "passes_until",
-    "run_branch",
-    "run_pipeline",
-    "run_rest",
-]
-
 PHASES: dict[str, tuple[str, ...]] = {
     "legal": LEGALITY,
     "fuse": FUSION,

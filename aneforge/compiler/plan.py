@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aneforge.compiler.schedule.layers import LayerGraph
     from aneforge.compiler.shown import Schedule
 
-__all__ = ["Buffer", "Plan", "Segment", "StoredWeight", "TaskGroup", "plan_of", "with_peaks"]
-
 Name = int | str
 """A layer by its number, or a port by its name."""
 

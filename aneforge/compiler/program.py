@@ -21,12 +21,9 @@ from aneforge.compiler.passes import PASSES, PassLog
 from aneforge.compiler.plan import Buffer, Plan, Segment, StoredWeight, TaskGroup, plan_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.schedule.task_groups import budget
-from aneforge.compiler.shown import ProgramLayer, Schedule, Slot
+from aneforge.compiler.shown import ProgramLayer, Schedule
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
-
-__all__ = ["Program", "ProgramBuffer", "ProgramLayer", "ProgramSegment", "ProgramTaskGroup", "ProgramWeight", "Slot"]
-
 
 # The objects of the plan as a program shows them: each layer by its place in the schedule.
 ProgramBuffer = Buffer

@@ -8,8 +8,6 @@ from typing import Any
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.table import Rewrite, rewrite
 
-__all__ = ["Record"]
-
 
 @dataclass(frozen=True)
 class Record:

@@ -17,8 +17,6 @@ from aneforge.targets.evidence import Fact
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["CompileError", "Refusal", "Refused", "RefusedNodes", "RefusedOps"]
-
 
 @dataclass(frozen=True)
 class Refusal:

@@ -18,8 +18,6 @@ from aneforge.compiler.passes import merged_sources
 from aneforge.compiler.plan import Buffer, Name, Plan, Segment, TaskGroup, plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 
-__all__ = ["ProgramLayer", "Schedule", "Slot"]
-
 
 @dataclass(frozen=True)
 class Slot:

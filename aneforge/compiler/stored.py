@@ -7,8 +7,6 @@ from aneforge.compiler.legalise.encodings import decoded_kernel
 from aneforge.compiler.legalise.kernel_memory import side_constants_size, stored_size
 from aneforge.compiler.plan import StoredWeight
 
-__all__ = ["stored_weight"]
-
 
 def stored_weight(module: Module, op: Op, reader: Op | None, address: int, path: str | None) -> StoredWeight:
     """One stored constant with what its labels and the op that reads it as a kernel say."""

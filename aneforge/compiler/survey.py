@@ -24,8 +24,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target
 
-__all__ = ["Surveyed", "survey"]
-
 
 @dataclass(frozen=True, eq=False)
 class Surveyed:

@@ -8,8 +8,6 @@ from aneforge.anec.interpret import interpret
 from aneforge.anec.ir import AnecError, Module, Op
 from aneforge.compiler.passes import Pass, PassLog
 
-__all__ = ["Validator"]
-
 EXACT = 1e-9
 """Reordered float64 sums differ by less."""
 ROUNDED = 4e-3

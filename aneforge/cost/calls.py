@@ -11,8 +11,6 @@ import numpy as np
 from aneforge.cost.rates import Constants
 from aneforge.errors import ArgumentError
 
-__all__ = ["APP_SCOPE", "CONVERTED", "DEFAULT_SCOPE", "SCOPES", "Ports", "call_us", "check_scope", "short_rows"]
-
 _LINE = 64
 SCOPES = {
     "host_call": "a call from Python with arrays",

@@ -10,8 +10,6 @@ import numpy as np
 
 from aneforge.cost.work import CONTRACTIONS, FREE, Work
 
-__all__ = ["FORMS", "KINDS", "Columns", "columns_of"]
-
 KINDS = (
     *FREE, *CONTRACTIONS, "sdpa", "pointwise", "combine", "softmax", "layer_norm", "rms_norm", "group_norm",
     "reduce_sum", "l2_norm", "copy", "reshape", "pool", "argmax", "topk",

@@ -18,8 +18,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.names import resolve
 
-__all__ = ["Basis", "basis_of", "physique_of", "traits_of"]
-
 _SOURCE = ("silicon",)  # the public measurements that the fit reads
 
 

@@ -24,20 +24,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.lifecycle import watts_by_data
 from aneforge.targets.names import chip_label
 
-__all__ = [
-    "PARTS",
-    "DispatchFloorWarning",
-    "Estimate",
-    "LayerEstimate",
-    "PartEstimate",
-    "demands_of",
-    "estimate_program",
-    "estimate_provenance",
-    "ports_of",
-    "warn_dispatch_floor",
-    "warn_if_at_floor",
-]
-
 PARTS = {
     "call": "starting calls and copying data",
     "compute": "computing",

@@ -20,19 +20,6 @@ from aneforge.cost.work import RowError, Work, work_of_row
 from aneforge.errors import AneforgeError
 from aneforge.targets import store
 
-__all__ = [
-    "NOT_FITTED",
-    "Figures",
-    "by",
-    "equal_flop_pairs",
-    "figures",
-    "ports_of",
-    "predict",
-    "read_rows",
-    "scope_of",
-    "surroundings_of",
-]
-
 NOT_FITTED = frozenset(
     ("host_limited", "slow_stream", "cold_clock", "host_mixed", "noisy", "cpu_tail", "cpu_fallback?")
 )

@@ -15,8 +15,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import plain_name
 from aneforge.targets.assumed import constant
 
-__all__ = ["CHOICE", "Band", "host_band"]
-
 CHOICE = "U75"
 """The choice that explains the rates."""
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LAWS", "Physique", "constants_by_law"]
-
 REFERENCE = 5.5e6  # multiply-adds per us of an M1: the clock that coefficients in microseconds are stated for
 YEAR = 2021
 

@@ -14,8 +14,6 @@ import numpy as np
 from aneforge.cost.columns import FORMS, Columns
 from aneforge.cost.rates import Constants
 
-__all__ = ["BOUNDS", "Surroundings", "Times", "engines_of", "passes_of", "times_of"]
-
 BOUNDS = ("compute", "weights", "activations", "dispatch")
 _NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
 _LEAST_KEPT = 0.05  # of the multiply-adds, however many zeros a weight has

@@ -20,8 +20,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 
-__all__ = ["Crossings", "EnginePart", "HostPart", "estimate_parts"]
-
 
 @dataclass(frozen=True)
 class EnginePart:

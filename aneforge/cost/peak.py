@@ -14,8 +14,6 @@ from aneforge.targets.costs import CostCurve, cost_cores, cost_curve
 from aneforge.targets.evidence import Fact, fact, unknown, with_losers
 from aneforge.targets.names import target as find_target
 
-__all__ = ["PeakEvidence", "peak_evidence", "project_peak"]
-
 _RESULT = ("tflops", "rel_m1", "cores", "ghz")
 _CAVEAT_CHIP = "h17s"  # the chip that the seed page calls M5; a base M5 is h17 here (C03)
 

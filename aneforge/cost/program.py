@@ -14,8 +14,6 @@ from aneforge.compiler.program import Program, ProgramWeight
 from aneforge.compiler.schedule.layers import Layer
 from aneforge.cost.work import Work, in_lines
 
-__all__ = ["residents_of", "work_of_program"]
-
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "group_norm", "l2norm_pool": "l2_norm"}
 _WIDTH = 4
 _COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes

@@ -23,22 +23,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.costs import CostCurve, DeviceInfo, cost_cores, cost_curve, device_info
 from aneforge.targets.evidence import Fact, fact, unknown
 
-__all__ = [
-    "LayerCycles",
-    "VendorDevice",
-    "VendorDispatch",
-    "VendorEstimate",
-    "VendorLayer",
-    "VendorRates",
-    "coarse_us",
-    "efficiency",
-    "layer_cycles",
-    "vendor_accuracy",
-    "vendor_device",
-    "vendor_estimate",
-    "vendor_rates",
-]
-
 _MOST_CYCLES = 65535  # the count is kept in 16 bits (formula layer_cycles)
 _RAMP = "between its published ends the ramp doubles from bucket to bucket until it reaches the upper one: our choice"
 _SIZE = "bytes per nanosecond, our reading: no unit is published"

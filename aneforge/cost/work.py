@@ -9,8 +9,6 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["CONTRACTIONS", "FREE", "RowError", "Work", "in_lines", "work_of_row"]
-
 CONTRACTIONS = ("conv", "linear", "bmm")
 FREE = ("view", "absorbed")  # nothing to do, or done on the way out of another layer
 _PALETTES = {

@@ -30,20 +30,6 @@ from aneforge.targets.evidence import CONFIDENCE, Fact, fact
 from aneforge.targets.families import Family
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT, numeric_fact, numeric_record
 
-__all__ = [
-    "BASES",
-    "KINDS",
-    "RULES",
-    "SAME_NUMBERS",
-    "VERDICTS",
-    "Axis",
-    "Question",
-    "Rule",
-    "axis_fact",
-    "found_axes",
-    "strongest",
-]
-
 VERDICTS = ("saturation", "round1", "ulp1", "none")
 """Strongest first."""
 BASES = ("silicon", "fields")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CrossChipFP16Warning", "PrecisionWarning"]
-
 
 class PrecisionWarning(UserWarning):
     """fp16 may not hold what a graph computes."""

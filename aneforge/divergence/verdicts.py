@@ -15,7 +15,6 @@ from typing import Any
 
 from aneforge.divergence.axes import (
     KINDS,
-    VERDICTS,
     Axis,
     Question,
     found_axes,
@@ -25,22 +24,6 @@ from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, target
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
-
-__all__ = [
-    "FP16_SLICE_SAT",
-    "KINDS",
-    "VERDICTS",
-    "Axis",
-    "Verdict",
-    "axes_of",
-    "kind_of",
-    "magnitude",
-    "predict_fp16_divergence",
-    "verdict",
-    "verdict_on",
-    "with_table",
-]
 
 Chip = int | str | Target
 ATTRIBUTES = ("kernel", "stride", "dilation", "channels", "weights", "activations", "weight_max")

@@ -37,8 +37,6 @@ from aneforge.study.answers import answers_about
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
-__all__ = ["Exported", "export_coreml"]
-
 
 @dataclass(frozen=True)
 class Exported:

@@ -16,8 +16,6 @@ import numpy as np
 from aneforge.errors import AneforgeError, install_hint
 from aneforge.process import quiet_warnings
 
-__all__ = ["Mil", "quiet_mil"]
-
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:

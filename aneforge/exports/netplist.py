@@ -38,8 +38,6 @@ from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
-__all__ = ["SavedNetplist", "save_netplist"]
-
 _ALIGNED = 64  # bytes; where each block of a weight file starts
 _NETWORK, _OPERATION, _PROCEDURE = "net", "op", "main"
 _RESERVED = ("Units", "Weights", "Constants")

@@ -20,8 +20,6 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.fuse.transposes import order_of, pairs_of
 from aneforge.compiler.passes import Pattern, Rewriter, is_const, merged_sources, rewrite_by_kind
 
-__all__ = ["MOST_INDEX", "Names", "in_published_forms"]
-
 MOST_INDEX = 2048
 """The largest index of a gather: fp16 holds every integer up to it."""
 

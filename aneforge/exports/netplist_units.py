@@ -15,8 +15,6 @@ from aneforge.errors import AneforgeError, first_line
 from aneforge.exports.netplist_forms import Names
 from aneforge.native import LayerType, checked_params, layer_type
 
-__all__ = ["Constant", "Refusal", "Rounded", "Unit", "Units", "distinct"]
-
 _KERNELS = ("convolution", "deconvolution")
 _STEPPED = ("Conv", "Pooling")
 

@@ -11,8 +11,6 @@ from aneforge.errors import AneforgeError
 from aneforge.exports.mil import Mil
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["REFUSED", "RULES", "codes"]
-
 Rule = Callable[..., Any]
 """Takes the builder, the name in the package, the node and its operands; gives the value."""
 

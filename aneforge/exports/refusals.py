@@ -5,8 +5,6 @@ from __future__ import annotations
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 
-__all__ = ["ExportError", "refuse_host_ops"]
-
 
 class ExportError(AneforgeError, ValueError):
     """A graph that has no form in the other language: which node, and why."""

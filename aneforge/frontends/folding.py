@@ -10,8 +10,6 @@ import numpy as np
 
 from aneforge.budgets import spend
 
-__all__ = ["Folding", "onnx_cost"]
-
 Array = np.ndarray
 _MATRICES = ("MatMul", "MatMulInteger", "QLinearMatMul")
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv")

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from aneforge.frontends import FORMATS
 
-__all__ = ["MODEL_ENDINGS", "model_files"]
-
 _SAVED = ".aneforge"
 MODEL_ENDINGS = (*FORMATS, _SAVED)
 """What model files end in. Python files are not among them: they are run to be read."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["PACKED", "STORED", "from_bytes", "unpack"]
-
 STORED: dict[str, type] = {
     "bool": np.bool_,
     "fp16": np.float16,

@@ -24,8 +24,6 @@ from aneforge.errors import LoadError
 from aneforge.frontends.importer.calls import CONTEXT, called, parameters
 from aneforge.frontends.importer.op import Op
 
-__all__ = ["IGNORED", "Row", "Rows", "apply", "row", "table"]
-
 IGNORED = ""
 """The common name of what a file may give and what decides nothing here."""
 Function = Callable[..., Any]

@@ -23,8 +23,6 @@ from aneforge.gate.sentences import Shapes, bottoms_of, patterns_of, settings_of
 from aneforge.targets import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.targets import target as target_of
 
-__all__ = ["Agreement", "Answer", "evaluate", "query_of", "target_of_row", "verdict"]
-
 VERDICTS = ("accept", *WORDS)
 _RUNS = ("accept", "decompose", "wrong_result")
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from aneforge.native.schema import layer_types
 
-__all__ = ["Shapes", "bottoms_of", "patterns_of", "settings_of", "weights_of"]
-
 Shapes = tuple[tuple[int, ...] | None, ...] | None
 
 _SENTENCES: tuple[tuple[str | None, str, str], ...] = (

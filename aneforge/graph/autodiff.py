@@ -9,8 +9,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["WITHOUT_DERIVATIVE", "dependents", "gradients"]
-
 _STEP = "a step: its slope is zero or infinite"
 _TRUTH = "it gives truth values"
 _PLACES = "it gives places, which jump"

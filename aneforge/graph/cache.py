@@ -7,8 +7,6 @@ from itertools import islice
 from threading import Lock
 from typing import Generic, TypeVar
 
-__all__ = ["SharedCache"]
-
 V = TypeVar("V")
 
 

@@ -18,8 +18,6 @@ from aneforge.errors import GraphError
 if TYPE_CHECKING:
     from aneforge.graph.encoding import Encoded
 
-__all__ = ["Section", "pack_codes", "part_from_bytes", "sections_of", "to_bytes", "unpack_codes"]
-
 _BYTE = 8
 
 

@@ -18,8 +18,6 @@ from aneforge.graph.halves import round_to_half
 if TYPE_CHECKING:
     from aneforge.graph.encoding import Encoded
 
-__all__ = ["decoded", "decoded_halves", "spread"]
-
 _AT_ONCE = 1 << 17  # numbers that are decoded at a time: what the processor's cache holds
 _CODES = 256
 _LONG_ROW = 512  # codes: a table for each row pays where a row is longer than the table

@@ -16,8 +16,6 @@ from aneforge.graph.encoded_bytes import Section, part_from_bytes, sections_of, 
 from aneforge.graph.encoded_numbers import decoded, decoded_halves
 from aneforge.graph.fp8 import FP8
 
-__all__ = ["FORMS", "SMALLEST_NORMAL", "Encoded"]
-
 FORMS = ("affine", "palette", "sparse", "blockwise", *FP8)
 """The forms by name."""
 

@@ -13,21 +13,6 @@ from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "FormContext",
-    "OtherForm",
-    "Site",
-    "alone",
-    "apart",
-    "applied",
-    "context_of",
-    "covered",
-    "likeness",
-    "number_of",
-    "rebuilt_by",
-    "scale_of",
-]
-
 
 @dataclass(frozen=True)
 class FormContext:

@@ -10,8 +10,6 @@ from functools import cache
 
 import numpy as np
 
-__all__ = ["FP8", "fp8_codes", "fp8_values"]
-
 FP8 = ("fp8-e4m3", "fp8-e5m2")
 _SIGN = 0x80
 

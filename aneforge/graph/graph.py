@@ -26,8 +26,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, intern_weight
 from aneforge.output.files import write_archive
 
-__all__ = ["FORMAT", "Graph", "load_graph"]
-
 FORMAT = 1
 _DAMAGED = (RuntimeError, zipfile.BadZipFile, zlib.error)  # RuntimeError: encrypted, or nested without end
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["round_to_half"]
-
 _SIZE = np.uint32(0x7FFFFFFF)
 _SIGN = np.uint32(0x8000)
 _HALF_DIGITS = np.uint32(13)  # digits of single precision that fp16 drops

@@ -16,8 +16,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.spatial import space_to_depth
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OP_FORMS", "StoredLayer", "layer_of", "stored_layers"]
-
 
 class _Sliding(NamedTuple):
     """How a convolution goes over its image."""

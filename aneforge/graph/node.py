@@ -32,24 +32,6 @@ if TYPE_CHECKING:
 
     from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_RANK",
-    "Node",
-    "OpDef",
-    "Shape",
-    "Signature",
-    "composed",
-    "definition",
-    "definitions",
-    "entry",
-    "made_from",
-    "make",
-    "many_axes",
-    "op",
-    "remade",
-]
-
 Shape = tuple[int, ...]
 P = ParamSpec("P")
 R = TypeVar("R")

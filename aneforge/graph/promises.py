@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["promised_range"]
-
 
 def promised_range(port: Tensor) -> tuple[float, float] | None:
     """Between which numbers an input lies: bytes, or what its ``max_abs`` says; None where nobody bounded it."""

@@ -12,8 +12,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["evaluate", "value_of"]
-
 
 def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | Sequence[Any] = ()) -> Any:
     """The value of one tensor (an array) or of several (a list).

@@ -10,20 +10,6 @@ from typing import Any
 from aneforge.errors import GraphError
 from aneforge.graph.node import Shape
 
-__all__ = [
-    "axes_of",
-    "axis_of",
-    "broadcast",
-    "count",
-    "extent",
-    "number",
-    "pair",
-    "positive",
-    "rank_is",
-    "same_shape",
-    "window",
-]
-
 
 def same_shape(x: Shape, **_: Any) -> Shape:
     return x

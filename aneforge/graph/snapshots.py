@@ -15,8 +15,6 @@ import numpy as np
 
 from aneforge.graph.weights import Weight, intern_fp16, intern_weight, lies_in_file, surely_fits
 
-__all__ = ["Snapshot", "stored_weight"]
-
 _SMALL = 1 << 12  # bytes; looked up by content at once
 _MODERATE = 1 << 18  # bytes; models have few larger ones, and rounded at once they take less memory
 _MOST = 1 << 27  # bytes that may wait to be rounded

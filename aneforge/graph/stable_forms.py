@@ -16,8 +16,6 @@ from aneforge.graph.ops.elementwise import maximum, where
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["MASKED", "PROBABILITY_FACTOR", "STABLE_FORMS", "logsumexp_of", "probabilities_of", "softplus_of"]
-
 MASKED = 3e4
 """A mask of this size is finite in a sum with any score, and its power is zero."""
 PROBABILITY_FACTOR = 64.0

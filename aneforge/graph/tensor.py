@@ -15,9 +15,6 @@ from aneforge.graph.ops.elementwise import UNARY
 if TYPE_CHECKING:
     from aneforge.graph.graph import Graph
 
-__all__ = ["Tensor"]
-
-
 C = TypeVar("C")
 _PLAIN = {
     "__array__",

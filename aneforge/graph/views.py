@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["hands_on", "is_integer_view", "moves_only", "plain_name"]
-
 _MOVES = frozenset(
     (
         *("reshape", "view", "unsafe_view", "flatten", "flatten2d", "squeeze", "unsqueeze", "expand_dims", "alias"),

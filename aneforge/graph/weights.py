@@ -21,18 +21,6 @@ from aneforge.errors import GraphError
 from aneforge.graph.cache import SharedCache
 from aneforge.graph.encoding import Encoded
 
-__all__ = [
-    "FP16_MAX",
-    "Weight",
-    "derived_weight",
-    "intern_fp16",
-    "intern_weight",
-    "known_weight",
-    "lies_in_file",
-    "moved_weight",
-    "surely_fits",
-]
-
 FP16_MAX = 65504.0
 
 

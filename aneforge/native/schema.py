@@ -13,8 +13,6 @@ from aneforge.native.layer import AXES
 from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
 
-__all__ = ["LayerType", "Param", "ParamError", "checked_params", "layer_type", "layer_types"]
-
 SYNTAX = "InvalidParamSyntax"
 """What the compiler's parsers call a parameter that is missing, unknown or of another type (chapter 26)."""
 

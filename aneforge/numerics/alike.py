@@ -8,8 +8,6 @@ from dataclasses import fields
 from aneforge.sim.engine import Engine
 from aneforge.targets.chip import Target
 
-__all__ = ["one_of_each_arithmetic"]
-
 
 def one_of_each_arithmetic(chips: Mapping[str, Target]) -> dict[str, Target]:
     """The first chip of each kind, by the names that the chips have. A family is too coarse for this: an M4 and an M5

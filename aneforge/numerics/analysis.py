@@ -29,8 +29,6 @@ from aneforge.targets.chip import Target
 
 _CODES = ("si8", "ui8")
 
-__all__ = ["Analysis", "analysis", "arithmetic_of", "as_risk", "due_risks", "has_questions"]
-
 
 @dataclass(frozen=True, eq=False)
 class Analysis:

@@ -14,8 +14,6 @@ from aneforge.sim.int8 import integer_operands
 from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, window_of
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["BY_SET", "adds_on_the_planar_path", "causes_of"]
-
 BY_SET = ("tanh", "gelu", "swish")
 """The activations in which the two sets of tables differ."""
 

@@ -16,8 +16,6 @@ from aneforge.output.text import plural
 from aneforge.sim.fidelity import FIDELITIES
 from aneforge.sim.summary import Summary
 
-__all__ = ["Comparison", "Distance", "NodeDifference", "NonFinite", "OutputDifference", "Pair"]
-
 _ROWS = 24  # nodes that the text shows; to_json has all
 _OUTPUT_ROWS = 16
 _NAMES = 6

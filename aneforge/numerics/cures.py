@@ -17,8 +17,6 @@ from aneforge.graph.stable_forms import STABLE_FORMS
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.losses import Risk
 
-__all__ = ["CURES", "reduce_sum_to_matmul", "rewritten", "with_fitting_rewrites"]
-
 
 def _slice_off_width(node: Tensor, context: FormContext) -> Site | None:
     """The width becomes the channels, whose slices stay in fp16 (N18)."""

@@ -15,8 +15,6 @@ from aneforge.sim.fidelity import FIDELITIES
 if TYPE_CHECKING:
     from aneforge.numerics.compared import Comparison, NodeDifference
 
-__all__ = ["heatmap_svg"]
-
 _MOST_ROWS = 60  # nodes up to which each has a row of its own; beyond, neighbours share one
 _NAMES = 210.0
 _ASIDE = 150.0  # two columns of words on the right

@@ -28,8 +28,6 @@ from aneforge.sim.rules.contraction import is_decoded_on_host
 from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Digests", "digests"]
-
 Digest = bytes
 Digests = dict[Op, tuple[Digest, ...]]
 _CHANNELS = 2

@@ -12,8 +12,6 @@ from aneforge.graph.graph import Graph
 from aneforge.numerics.analysis import due_risks
 from aneforge.targets.names import chip_label
 
-__all__ = ["listed", "warn_losses"]
-
 _NAMED = 4  # nodes that one warning names
 _OF_SOME_CHIPS = ("slice-saturation", "int8-activations")
 """Losses at limits that other chips do not have."""

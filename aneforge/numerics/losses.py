@@ -25,8 +25,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT, numeric_fact
 
-__all__ = ["LOSSES", "Risk", "Step", "evidence_of", "losses_of"]
-
 LOSSES = {
     "slice-saturation": ("N18", "A copy of a slice inside the width of data that may exceed 4094 (A13, A14)."),
     "int8-activations": ("N17", "Data that may exceed 4094 in front of weights that are stored in 8 bits."),

@@ -16,8 +16,6 @@ from aneforge.anec.ir import Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 
-__all__ = ["Origins"]
-
 Digest = bytes
 _CHANNELS = 2
 _DIGEST_SIZE = 16  # that of every digest of a channel

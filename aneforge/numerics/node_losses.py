@@ -20,8 +20,6 @@ from aneforge.numerics.values import Value
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 
-__all__ = ["infinite_constants", "node_losses", "with_rewrites"]
-
 _MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through
 _EXACT_QUOTIENT = 2048  # whole numbers are exact in fp16 up to here
 _POINTS = 256  # numbers that stand for a range

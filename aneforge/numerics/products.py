@@ -38,19 +38,6 @@ from aneforge.sim.rules.moves import MOVES
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = [
-    "INTEGER_CEILING",
-    "SHARES_OVER",
-    "Shares",
-    "arithmetic",
-    "depth_of",
-    "largest_integer_sum",
-    "largest_sum",
-    "product",
-    "product_form",
-    "shares_in",
-]
-
 Array = np.ndarray
 _DROPPED = 2.0**-15  # more than any product that is rounded or dropped loses
 _SUBNORMAL = 2.0**-14

@@ -13,8 +13,6 @@ from aneforge.graph.views import hands_on
 from aneforge.numerics.values import OPEN, Value
 from aneforge.sim.half import LARGEST
 
-__all__ = ["as_stored", "handed_on", "promised_values"]
-
 _MOST = 1 << 26  # numbers of a table that is looked through
 
 

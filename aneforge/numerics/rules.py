@@ -23,16 +23,6 @@ from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.assumed import constant
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = [
-    "has_rule",
-    "is_clamped_copy",
-    "is_summed_before_a_table",
-    "largest_score",
-    "own_error",
-    "takes_off_its_maximum",
-    "value_of",
-]
-
 _TRUTH = Value(0.0, 1.0)
 
 

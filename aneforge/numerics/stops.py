@@ -8,8 +8,6 @@ from typing import Any
 from aneforge.numerics.rules import has_rule
 from aneforge.numerics.transfer import Walk
 
-__all__ = ["Coverage", "Stop", "coverage_of"]
-
 _SHOWN = 5
 
 

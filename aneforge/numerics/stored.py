@@ -17,8 +17,6 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.cache import SharedCache
 from aneforge.graph.weights import Weight
 
-__all__ = ["numbers_of", "remembered", "weight_of"]
-
 T = TypeVar("T")
 _known: SharedCache[Any] = SharedCache(16384)
 

@@ -26,8 +26,6 @@ from aneforge.numerics.values import ALL_AT_ONCE, EACH_ALONE, NOT_KNOWN, OPEN, S
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
 
-__all__ = ["Walk", "walk"]
-
 _MOVES = kinds_with(Trait.MOVEMENT)
 _POINTWISE = kinds_with(Trait.POINTWISE)
 _CONTRACTIONS = kinds_with(Trait.CONTRACTION)

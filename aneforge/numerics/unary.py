@@ -16,8 +16,6 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.half import widened
 from aneforge.sim.rules import prepared
 
-__all__ = ["through"]
-
 Array = np.ndarray
 
 

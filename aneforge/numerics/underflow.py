@@ -23,8 +23,6 @@ from aneforge.sim.half import decoded, exponents
 from aneforge.sim.mac import STEP, rounded_products
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 
-__all__ = ["NOTICED", "Underflow", "expected_loss", "factor_for", "underflows_of"]
-
 Array = np.ndarray
 NOTICED = 0.01
 """An expected error from which a risk is reported."""

@@ -15,22 +15,6 @@ import numpy as np
 
 from aneforge.sim.half import LARGEST
 
-__all__ = [
-    "ALL_AT_ONCE",
-    "ANYTHING",
-    "EACH_ALONE",
-    "NOT_KNOWN",
-    "OPEN",
-    "STORED",
-    "Value",
-    "hull",
-    "of_array",
-    "product_error",
-    "rounded",
-    "rounding",
-    "scaled",
-]
-
 _RELATIVE, _SMALLEST = 2.0**-11, 2.0**-24
 _LOST = 65520.0  # from here on a rounding gives infinity
 _BITS, _GRID = 11, -24

@@ -7,8 +7,6 @@ from typing import Any, Generic, TypeVar
 
 from aneforge.errors import AneforgeError, UnknownNameError
 
-__all__ = ["ByChip"]
-
 Result = TypeVar("Result")
 
 

@@ -6,8 +6,6 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["csv_text", "guarded", "unguarded"]
-
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _GUARD = "'"
 

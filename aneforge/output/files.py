@@ -20,8 +20,6 @@ import numpy as np
 
 from aneforge.errors import AneforgeError, first_line
 
-__all__ = ["write_archive", "write_arrays", "write_folder", "write_whole", "written_file", "written_folder"]
-
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip archive can name: the same content gives the same bytes
 
 

@@ -12,8 +12,6 @@ from typing import TypeVar
 from aneforge.errors import shown
 from aneforge.output.text import WIDTH
 
-__all__ = ["WIDTH", "counted", "first_of", "grouped", "more", "short", "some", "wrapped"]
-
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from aneforge.version import __version__
 
-__all__ = ["colours", "embedded", "page_text"]
-
 _FRAME = "aneforge.output"
 _OF_THE_FRAME = ("shell.html", "theme.js", "rows.js")
 _PACKED_FROM = 2_000_000

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import TextIO
 
-__all__ = ["Line", "LogLines", "Progress", "Steps", "progress_text"]
-
 Progress = Callable[[int, int, str], None]
 """Hears how much is done, of how much (0 where nobody knows), and what is being done now. The one protocol of all
 functions that take ``progress``."""

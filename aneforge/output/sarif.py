@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["sarif_document"]
-
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aneforge.output.svg import Drawing, Spot, shortened
 
-__all__ = ["BOLD", "GREY", "MARGIN", "SMALL", "WIDTH", "sheet"]
-
 WIDTH = 900.0
 MARGIN = 20.0
 GREY = "#555555"

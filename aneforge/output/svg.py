@@ -13,8 +13,6 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 from unicodedata import east_asian_width
 
-__all__ = ["Box", "Drawing", "Linear", "Log", "Room", "Spot", "nice_step", "shortened", "text_width", "wrapped"]
-
 _INK = "#222222"
 # What XML 1.0 does not allow in any form, not even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -26,8 +26,6 @@ from aneforge.targets.families import Family
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as target_of
 
-__all__ = ["SOURCE", "contributed_rows", "timed_row"]
-
 SOURCE = "contributed"
 _SYSTEM = re.compile(r"(macOS|iOS|iPadOS|visionOS|tvOS|watchOS) \d+(\.\d+){0,2}( \([0-9A-Za-z]+\))?")
 _SOURCE = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")

@@ -16,8 +16,6 @@ from typing import Any
 from aneforge.errors import AneforgeError, first_line
 from aneforge.study.plan_document import CPU, DEVICES, ENGINE, GPU, SCHEMA, ComputePlan, PlannedOp
 
-__all__ = ["plan_from_json", "read_plan"]
-
 _MOST_BYTES = 64 << 20
 _LISTS = ("operations", "layers", "rows", "ops")
 _NESTED = ("structure", "plan", "computePlan", "compute_plan", "main")

@@ -9,8 +9,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.recognise.algebra import affine, close, number, product
 from aneforge.recognise.rule import Rule, Scene
 
-__all__ = ["ACTIVATIONS"]
-
 _HALF_ROOT = 1 / math.sqrt(2)
 _TANH_ROOT = math.sqrt(2 / math.pi)
 _TANH_CUBE = 0.044715

@@ -9,20 +9,6 @@ import numpy as np
 
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "Affine",
-    "Product",
-    "affine",
-    "close",
-    "mean_of",
-    "number",
-    "plus_number",
-    "product",
-    "scale_of",
-    "scaled",
-    "square_of",
-]
-
 _TOLERANCE = 2e-3  # a constant such as 1 / sqrt(2) may have been rounded to fp16 on its way
 
 

@@ -9,8 +9,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.recognise.algebra import number, scale_of, scaled
 from aneforge.recognise.rule import Rule, Scene
 
-__all__ = ["ATTENTION"]
-
 _MOVES = ("transpose", "reshape")
 
 

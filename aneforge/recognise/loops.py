@@ -8,8 +8,6 @@ from aneforge.graph.node import make
 from aneforge.graph.tensor import Tensor
 from aneforge.recognise.rule import Rule, Scene
 
-__all__ = ["LOOPS"]
-
 _MANY = 3  # rows from which one product of all of them is worth more than a product of each
 
 

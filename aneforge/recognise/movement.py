@@ -15,8 +15,6 @@ from aneforge.graph.node import make
 from aneforge.graph.tensor import Tensor
 from aneforge.recognise.rule import Rule, Scene
 
-__all__ = ["MOVEMENT"]
-
 _CUTS = ("slice_by_size", "slice_by_index", "gather")
 
 

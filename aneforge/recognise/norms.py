@@ -13,8 +13,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.recognise.algebra import mean_of, number, plus_number, square_of
 from aneforge.recognise.rule import Rule, Scene
 
-__all__ = ["NORMS"]
-
 _WITH_OFFSET = ("layer_norm", "group_norm", "channel_layer_norm", "instance_norm")
 _GAINED = (*_WITH_OFFSET, "rms_norm")
 

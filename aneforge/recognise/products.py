@@ -10,8 +10,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.recognise.algebra import scale_of, scaled
 from aneforge.recognise.rule import Rule, Scene
 
-__all__ = ["PRODUCTS"]
-
 _BIASED = {"linear": -1, "conv": 1, "conv_transpose": 1}
 """Layers that take a bias, and the axis of their outputs."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Rule", "Scene"]
-
 
 class Scene:
     """Who reads each node: the ops of its readers, once for each time they read it, and "output"."""

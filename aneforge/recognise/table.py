@@ -13,8 +13,6 @@ from aneforge.recognise.products import PRODUCTS
 from aneforge.recognise.rule import Rule
 from aneforge.recognise.windows import WINDOWS
 
-__all__ = ["ALL_RULES", "RULES"]
-
 ALL_RULES: tuple[Rule, ...] = (*WINDOWS, *MOVEMENT, *LOOPS, *PRODUCTS, *ACTIVATIONS, *NORMS, *ATTENTION)
 
 

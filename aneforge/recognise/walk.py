@@ -18,8 +18,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.recognise.rule import Rule, Scene
 from aneforge.recognise.table import RULES
 
-__all__ = ["Recognised", "recognised"]
-
 _MOST_STEPS = 32  # rules that apply to one node, one after another; more would mean that two of them disagree
 _MOST_FIXED = 1 << 20  # elements of a constant that is computed here
 _NEVER_SHARED = ("host", "dropout")

@@ -10,8 +10,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 from aneforge.recognise.rule import Rule, Scene
 
-__all__ = ["WINDOWS"]
-
 
 def _steps(indices: Sequence[int], size: int, count: int) -> int | None:
     """The stride of windows of ``size`` at ``count`` places, where the indices list them offset by offset."""

@@ -16,8 +16,6 @@ from aneforge.report.aligned import Aligned, align
 from aneforge.report.document import Report, format_of
 from aneforge.report.rows import STATUSES, ChipRow, FindingRow, Row
 
-__all__ = ["FORMATS", "ChipChange", "Comparison", "FindingChange", "LayerChange", "OpChange", "compare_reports"]
-
 FORMATS = ("html", "md", "json")
 _SAME = 0.005  # a smaller part of a time is rounding
 

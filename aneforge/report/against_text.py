@@ -9,8 +9,6 @@ from aneforge.output.pages import page_text
 from aneforge.output.text import human_bytes
 from aneforge.report.against import ChipChange, Comparison, FindingChange, LayerChange, OpChange
 
-__all__ = ["markdown", "page"]
-
 _MOST_ROWS = 30
 _MOST_PAGE_ROWS = 2000
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Aligned", "align"]
-
 
 class Aligned(NamedTuple):
     """Pairs of places, in the order of the first list, and the places that have no partner."""

@@ -14,8 +14,6 @@ from aneforge.errors import AneforgeError, first_line, install_hint
 from aneforge.report.document import Report
 from aneforge.report.rows import STATUSES, OpRow
 
-__all__ = ["annotated_onnx", "ops_of_nodes"]
-
 _PREFIX = "aneforge."
 _NOTHING = "nothing to compute: a constant, a view, or part of a neighbour"
 

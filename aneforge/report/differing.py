@@ -15,8 +15,6 @@ from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, with_label
 
-__all__ = ["arithmetics", "divergence_rows"]
-
 _MOST_WORK = 2500  # operations or layers of one pair of programs, times pairs: each takes a millisecond or two
 
 

@@ -26,8 +26,6 @@ from aneforge.report.rows import (
 from aneforge.targets.assumed import fact_label
 from aneforge.version import __version__
 
-__all__ = ["FORMATS", "Report", "format_of"]
-
 SCHEMA = 2
 FORMATS = {
     ".html": "html",

@@ -31,8 +31,6 @@ from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, in_reading_order, resolve, with_label
 
-__all__ = ["report"]
-
 _BOUNDS = {word: letter for letter, word in BOUNDS.items()}
 _STEPS = 8
 Measured = tuple[ComputePlan, str, str | None]

@@ -13,8 +13,6 @@ from aneforge.report.document import Report
 from aneforge.report.plots.roofline import ABOVE_PEAK, ABOVE_SLOPE
 from aneforge.report.rows import ChipRow
 
-__all__ = ["page"]
-
 _SCRIPTS = ("theme.js", "rows.js", "base.js", "verdicts.js", "program.js", "tables.js", "panel.js")
 _SECTIONS = (
     ("verdicts", "Verdicts"),

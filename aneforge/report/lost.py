@@ -14,8 +14,6 @@ from aneforge.study.ranges import ranges_of
 from aneforge.study.risk import Risks, risks_of_chip
 from aneforge.study.study import Study
 
-__all__ = ["risk_rows", "risks_by_chip"]
-
 
 def risks_by_chip(study: Study, max_abs: float | None) -> dict[str, Risks]:
     """What each chip can lose, for inputs up to a magnitude."""

@@ -10,8 +10,6 @@ from aneforge.report.document import Report
 from aneforge.report.rows import ChangeRow, ChipRow, FindingRow
 from aneforge.study.plan_document import DEVICES
 
-__all__ = ["markdown"]
-
 _MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES, _MOST_MEASURED = 20, 8, 4, 30
 _MOST_COLUMNS = 8
 

@@ -12,8 +12,6 @@ from aneforge.study.plan import plan_of_partition
 from aneforge.study.plan_document import ComputePlan
 from aneforge.targets.names import target as target_of
 
-__all__ = ["overlay"]
-
 
 def overlay(
     plan: ComputePlan, name: str, chip: str | None, splits: Mapping[str, Partition], ops: Sequence[OpRow]

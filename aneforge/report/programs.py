@@ -16,8 +16,6 @@ from aneforge.report.rows import FactRow, LayerRow, ProgramRow, RegionRow, StepR
 from aneforge.study.partition import Partition
 from aneforge.targets.assumed import fact_label
 
-__all__ = ["program_rows", "size_of"]
-
 
 def size_of(splits: Mapping[str, Partition]) -> int:
     """How large a model is to whoever compiles or walks it: its operations, or the layers of its largest program where

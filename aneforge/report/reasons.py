@@ -17,8 +17,6 @@ from aneforge.study.partition import Partition
 from aneforge.study.preflight import OpReport, Preflight
 from aneforge.targets.names import with_label
 
-__all__ = ["finding_rows", "op_rows"]
-
 _LETTERS = {"native": "n", "decompose": "d", "placement": "p", "risk": "k", "oversize": "o", "reject": "r"}
 """Of several lists that name an operation, the last one's letter stays."""
 

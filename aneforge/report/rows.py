@@ -6,28 +6,6 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-__all__ = [
-    "BOUNDS",
-    "STATUSES",
-    "ChangeRow",
-    "ChipRow",
-    "DivergenceRow",
-    "FactRow",
-    "FindingRow",
-    "LayerRow",
-    "MeasuredRow",
-    "MeasuredTable",
-    "OpRow",
-    "ProgramRow",
-    "RegionRow",
-    "RiskRow",
-    "Row",
-    "StepRow",
-    "StoredRow",
-    "WeightRow",
-    "short",
-]
-
 STATUSES = {
     "n": "native",
     "d": "decomposed",

@@ -8,8 +8,6 @@ from aneforge.output.sarif import sarif_document
 from aneforge.report.document import Report
 from aneforge.report.rows import FindingRow
 
-__all__ = ["sarif_text"]
-
 _LEVELS = {"reject": "error", "oversize": "error", "risk": "warning", "placement": "warning", "decompose": "note"}
 
 

@@ -28,8 +28,6 @@ from aneforge.report.rows import (
     WeightRow,
 )
 
-__all__ = ["is_saved_report", "read_report", "report_from_json"]
-
 _PARTS = {
     "chips": ChipRow,
     "ops": OpRow,

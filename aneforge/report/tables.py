@@ -6,8 +6,6 @@ from aneforge.output.csv_text import csv_text
 from aneforge.report.document import Report
 from aneforge.report.rows import BOUNDS
 
-__all__ = ["layers_csv", "measured_csv", "summary_csv"]
-
 
 def summary_csv(report: Report) -> str:
     """One line for each chip."""

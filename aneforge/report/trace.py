@@ -15,8 +15,6 @@ from aneforge.report.document import Report
 from aneforge.report.rows import BOUNDS, ChipRow, LayerRow, ProgramRow, RegionRow
 from aneforge.version import __version__
 
-__all__ = ["Slot", "slots", "trace_json"]
-
 _THREADS = ("NE", "PE", "TE", "DMA", "view", "host")
 """Engines in the order of their tracks."""
 

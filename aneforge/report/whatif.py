@@ -12,8 +12,6 @@ from aneforge.study.partition import Partition
 from aneforge.study.study import Study
 from aneforge.targets.names import chip_label, with_label
 
-__all__ = ["helping_rows", "stored_rows"]
-
 _COMPILED = 20_000  # operations or layers with other weights that are compiled in all, about
 
 

@@ -20,8 +20,6 @@ try:
 except ImportError:  # Windows: folders of killed servers stay
     fcntl = None
 
-__all__ = ["ServerFolder"]
-
 _PREFIX = "aneforge-serve-"
 _LOCK = "owner.lock"
 _UPLOADS = "uploads"

@@ -15,8 +15,6 @@ from aneforge.serve.folder import ServerFolder
 from aneforge.serve.task import FUNCTION, REPORT
 from aneforge.workers import Limits, Worker
 
-__all__ = ["BusyError", "Job", "Jobs"]
-
 MOST_WAITING = 8
 """Jobs that may wait for their turn."""
 MOST_KEPT = 16

@@ -14,8 +14,6 @@ from urllib.parse import unquote
 from aneforge.errors import AneforgeError
 from aneforge.output.text import human_bytes
 
-__all__ = ["RefusedError", "is_from_here", "is_known_host", "receive", "safe_name", "stated_length"]
-
 _ODD = re.compile(r"[^\w.+-]+", re.ASCII)
 _AT_ONCE = 1 << 18
 

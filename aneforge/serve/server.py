@@ -23,8 +23,6 @@ from aneforge.targets.listed import DEFAULT
 from aneforge.version import __version__
 from aneforge.workers import Limits
 
-__all__ = ["DEFAULT_UPLOAD", "Server"]
-
 DEFAULT_UPLOAD = 2 << 30
 _PATIENCE = 30.0
 """Seconds that a connection may be silent."""

@@ -16,8 +16,6 @@ from aneforge.errors import LoadError, first_line
 from aneforge.frontends.listing import model_files
 from aneforge.report.gather import report
 
-__all__ = ["FUNCTION", "REPORT", "run", "unpack"]
-
 FUNCTION = "aneforge.serve.task:run"
 REPORT = "report.html"
 _PYTHON = ".py"

@@ -11,8 +11,6 @@ import numpy as np
 from aneforge.sim.half import has_special
 from aneforge.sim.nodes import NodeValues
 
-__all__ = ["Difference", "Tally", "differences", "steps_apart"]
-
 Array = np.ndarray
 
 

@@ -14,8 +14,6 @@ from aneforge.sim.half import decoded, narrowed
 from aneforge.sim.mac import Sums, accumulate
 from aneforge.sim.window import Window, patches
 
-__all__ = ["Products", "direct", "winograd", "winograd_fits", "winograd_kernels"]
-
 Array = np.ndarray
 Products = Callable[[Array, Array, "Array | None"], Array]
 _TILE = 4  # inputs of one Winograd tile; it gives two outputs

@@ -14,8 +14,6 @@ from aneforge.sim.tiles import products_in_tiles
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = ["MODES", "Engine"]
-
 Array = np.ndarray
 MODES = ("exact", "fast")
 

@@ -30,8 +30,6 @@ from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
 from aneforge.sim.rules.moves import PICKS, without_nan
 
-__all__ = ["Plan", "Run", "TraceEntry", "execute", "stored_constant", "watching"]
-
 Array = np.ndarray
 Feeds = Mapping[str, Array]
 Watch = Callable[[Op, Array, Sequence[Array]], None]

@@ -14,8 +14,6 @@ from aneforge.sim.half import decoded, round_half
 from aneforge.sim.mac import CEILING
 from aneforge.sim.scratch import scratch
 
-__all__ = ["FEW_ROWS", "fast_products", "settled_plain", "stacked_fast", "to_single"]
-
 Array = np.ndarray
 FEW_ROWS = 4
 """With so few rows, reading the matrix once, as it is stored, is all the work."""

@@ -13,8 +13,6 @@ from aneforge.sim.tables import constructed
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = ["FIDELITIES", "basis", "basis_of_codes"]
-
 FIDELITIES = ("exact", "modelled", "assumed")
 """Best first."""
 

@@ -11,26 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = [
-    "LARGEST",
-    "SMALLEST_NORMAL",
-    "decoded",
-    "exponents",
-    "gained",
-    "gained_plain",
-    "has_special",
-    "narrowed",
-    "narrowed_plain",
-    "paired",
-    "paired_plain",
-    "round_half",
-    "round_half_twice",
-    "round_step",
-    "rounded_away",
-    "widened",
-    "widened_plain",
-]
-
 Array = np.ndarray
 LARGEST = 65504.0
 SMALLEST_NORMAL = 2.0**-14

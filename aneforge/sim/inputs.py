@@ -12,8 +12,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.promises import promised_range
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["SEED", "default_samples", "drawn_inputs", "drawn_sample"]
-
 Array = np.ndarray
 
 SEED = 0

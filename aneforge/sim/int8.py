@@ -17,8 +17,6 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.half import SMALLEST_NORMAL, narrowed
 from aneforge.sim.window import Window, patches
 
-__all__ = ["Integers", "integer_operands"]
-
 Array = np.ndarray
 _CODES = ("si8", "ui8")
 _LIMIT = 2.0**31

@@ -16,8 +16,6 @@ import numpy as np
 
 from aneforge.sim.half import decoded, exponents, round_half
 
-__all__ = ["CEILING", "STEP", "Sums", "accumulate", "accumulate_plain", "products", "rounded_products", "start_values"]
-
 Array = np.ndarray
 STEP = 2.0**-16
 CEILING = 2.0**15

@@ -12,8 +12,6 @@ from aneforge.compiler.program import Program
 from aneforge.sim.executor import Run
 from aneforge.sim.rules.moves import moving, without_nan
 
-__all__ = ["NodeValues", "node_order"]
-
 Array = np.ndarray
 
 

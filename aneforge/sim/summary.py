@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Summary"]
-
 
 class Summary:
     """Figures over all arrays of one shape that are added; the arrays themselves are not kept."""

@@ -30,8 +30,6 @@ from aneforge.sim import native
 from aneforge.sim.half import round_half, rounded_away
 from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
-__all__ = ["Knots", "Tail", "activation", "constructed", "fitted", "knots_of", "look_up", "tabulated"]
-
 Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
 _LOG2_E = 1.4423828125  # log2(e) and ln 2 as fp16 holds them (N58)

@@ -11,8 +11,6 @@ import numpy as np
 from aneforge.sim.half import decoded, exponents, round_half
 from aneforge.sim.mac import CEILING, STEP, Sums, accumulate, products, rounded_products
 
-__all__ = ["LANES", "LOSSY_FROM", "products_in_tiles"]
-
 Array = np.ndarray
 LANES = 4
 LOSSY_FROM = 4096.0

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Window", "patches", "patches_plain"]
-
 Array = np.ndarray
 Pair = tuple[int, int]
 

@@ -23,8 +23,6 @@ from aneforge.graph.graph import Graph
 from aneforge.study.operations import Operations
 from aneforge.targets.chip import Target
 
-__all__ = ["Answers", "Shelf", "answers_about"]
-
 T = TypeVar("T")
 _MOST_NODES = 1 << 20
 """Nodes of all graphs whose answers are kept: about a gigabyte of programs. The oldest are forgotten."""

@@ -18,8 +18,6 @@ from aneforge.study.study import Study
 from aneforge.targets.families import Family
 from aneforge.targets.names import chip_label, chip_labels, with_label
 
-__all__ = ["GRADES", "Check", "check"]
-
 GRADES = ("reject", "oversize", "risk", "placement", "decompose")
 """The outcomes worth a reason, gravest first."""
 

@@ -31,8 +31,6 @@ from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.listed import DEFAULT
 
-__all__ = ["FLOAT64", "Comparison", "compare"]
-
 Array = np.ndarray
 
 _HOST_FIDELITY = "assumed"  # computed in float32 and rounded once

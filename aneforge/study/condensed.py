@@ -14,8 +14,6 @@ from aneforge.targets.chip import Target
 if TYPE_CHECKING:
     from aneforge.numerics.analysis import Analysis
 
-__all__ = ["CondensedPreflight"]
-
 
 class _Copies(Reports):
     """The reports of all nodes that some nodes of a short graph stand for."""

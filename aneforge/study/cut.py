@@ -11,8 +11,6 @@ from aneforge.study.answers import Answers, Shelf
 from aneforge.study.split import ENGINE, Crossing, Region, crossings, split
 from aneforge.targets.chip import Target
 
-__all__ = ["Cut"]
-
 
 class Cut:
     """Regions in the order they run, and what crosses between them."""

@@ -23,8 +23,6 @@ from aneforge.sim.tables import fitted
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = ["NormWatch", "doubts_of_graph", "table_doubts", "watched_norms"]
-
 Array = np.ndarray
 _GRAPH_TABLES = {"gelu": "gelu", "silu": "swish"}
 """Graph ops that become an activation with a table of that name."""

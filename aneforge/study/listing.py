@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aneforge.study.partition import Partition
     from aneforge.study.split import Crossing, Region
 
-__all__ = ["host_reasons", "partition_text"]
-
 _MOST = 12
 _NAME = 26  # letters of a name in a table
 

@@ -8,8 +8,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import is_integer_view
 
-__all__ = ["COMPUTED_LEAVES", "Operations"]
-
 COMPUTED_LEAVES = ("random_uniform", "random_normal")
 """Leaves that are computed and not handed in."""
 

@@ -39,8 +39,6 @@ from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, with_label
 
-__all__ = ["Comparisons", "Divergence", "DivergenceReport", "Divergences", "divergences_between", "diverges"]
-
 _CHANNELS = 2
 _MOST_ROWS = 24  # divergences up to which each has a row of its own
 _MOST_NAMES = 6

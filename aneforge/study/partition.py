@@ -33,8 +33,6 @@ from aneforge.targets.names import chip_label, chip_labels, with_label
 if TYPE_CHECKING:
     from aneforge.study.runner import Runner
 
-__all__ = ["WAYS", "Partition", "Partitions"]
-
 _CHIP = "⟪chips⟫"  # stands for the chip in a text that several may share
 WAYS = {
     "rules": "every op that the rules allow is on the engine",

@@ -16,8 +16,6 @@ from aneforge.study.runtimes import Runtime, runtime_of_scope
 from aneforge.study.split import ENGINE, HOST
 from aneforge.targets.chip import Target
 
-__all__ = ["Partitioning", "compiled_partition"]
-
 _ATTEMPTS = 16  # regions that are refused after this many moves of single ops go to the host whole
 KeptOff = Callable[[Target], Refusals]
 

@@ -18,8 +18,6 @@ from aneforge.study.split import ENGINE, HOST
 from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
 
-__all__ = ["fixed_costs", "likely", "op_estimates"]
-
 
 def fixed_costs() -> tuple[dict[str, float], Fact[Any]]:
     """Microseconds to start the engine, to change the device, and for a result of the engine; and their evidence."""

@@ -20,8 +20,6 @@ from aneforge.study.study import Study
 from aneforge.targets.listed import DEFAULT, one_chip
 from aneforge.targets.names import chip_label, with_label
 
-__all__ = ["compute_plan", "partition", "plan_of_partition"]
-
 _NOTE = "Predicted by the published placement model; costs are its estimates for single operations. GPU: not modelled."
 
 

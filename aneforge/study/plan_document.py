@@ -12,8 +12,6 @@ from typing import Any
 from aneforge.output import text
 from aneforge.output.grouped import short
 
-__all__ = ["CPU", "DEVICES", "ENGINE", "GPU", "SCHEMA", "ComputePlan", "PlannedOp"]
-
 SCHEMA = 1
 ENGINE, CPU, GPU = "neuralEngine", "cpu", "gpu"
 DEVICES = {ENGINE: "Neural Engine", CPU: "CPU", GPU: "GPU"}

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from aneforge.numerics.analysis import Analysis
     from aneforge.numerics.values import Value
 
-__all__ = ["STATUSES", "OpReport", "Preflight"]
-
 STATUSES = ("native", "decompose", "reject", "oversize", "risk", "placement")
 _VERDICTS = {
     **{"native": "accept", "decompose": "decompose", "reject": "reject"},

@@ -11,8 +11,6 @@ from aneforge.targets import target as find_target
 from aneforge.targets.families import as_family
 from aneforge.targets.names import newest_below_the_floor
 
-__all__ = ["PreflightAll", "preflight", "preflight_all"]
-
 _CONVERSION = "conversion"
 
 

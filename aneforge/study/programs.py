@@ -25,8 +25,6 @@ from aneforge.targets.assumed import fact_label
 from aneforge.targets.names import chip_labels, with_label
 from aneforge.targets.names import target as find_target
 
-__all__ = ["Programs", "compile_all", "program_text", "regions_text", "write_regions"]
-
 _MOST_REGIONS = 12
 
 

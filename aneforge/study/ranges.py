@@ -20,8 +20,6 @@ from aneforge.study.runner import RegionValues
 from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 
-__all__ = ["Ranges", "calibrate", "known_values", "ranges_note", "ranges_of"]
-
 Ranges = Mapping[str, Any] | Sequence[Any] | float | int | None
 
 

@@ -14,8 +14,6 @@ from aneforge.targets.chip import Target
 if TYPE_CHECKING:
     from aneforge.study.cut import Cut
 
-__all__ = ["IDLE", "Refusals", "idle_regions", "refused_in_regions", "refused_nodes", "sentence"]
-
 Refusals = dict[int, Refusal]
 """By the node that is refused."""
 

@@ -16,8 +16,6 @@ from aneforge.study.partition import Partition
 from aneforge.study.ranges import Ranges, known_values
 from aneforge.study.split import ENGINE, HOST, Region
 
-__all__ = ["behind", "region_graphs"]
-
 
 def region_graphs(split: Partition, ranges: Ranges) -> Iterator[tuple[Region, Graph, dict[str, Value]]]:
     """Every engine region with its graph and the ranges of its inputs and nodes, by name."""

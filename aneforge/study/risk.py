@@ -31,8 +31,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.names import chip_label, chip_labels
 
-__all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_of_chip", "risks_on"]
-
 _HEADERS = ("node", "rule", "reaches", "limit", "error", "rests on", "what")
 _CHIP = "⟪chips⟫"  # stands for the chip in a text that several may share
 _MOST_ROWS = 16  # risks up to which each has a row of its own

@@ -18,8 +18,6 @@ from aneforge.study.partition import Partition
 from aneforge.study.partitioning import compiled_partition
 from aneforge.study.split import HOST, Region
 
-__all__ = ["RegionValues", "RegionsRun", "Runner", "value_order"]
-
 
 @dataclass
 class RegionsRun:

@@ -31,8 +31,6 @@ from aneforge.targets.chip import Target
 if TYPE_CHECKING:
     from aneforge.sim.executor import TraceEntry
 
-__all__ = ["ChipRun", "RunResult", "run"]
-
 Array = np.ndarray
 
 

@@ -15,17 +15,6 @@ from aneforge.study.preflight import Preflight
 from aneforge.study.reasons import Refusals
 from aneforge.targets.chip import Target
 
-__all__ = [
-    "DEFAULT_RUNTIMES",
-    "Runtime",
-    "expands_palettes",
-    "is_call_of",
-    "kept_off",
-    "runtime_of_scope",
-    "runtimes_of",
-    "unknown_time",
-]
-
 DEFAULT_RUNTIMES = ("coreml", "coreai", "direct")
 
 

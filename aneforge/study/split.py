@@ -13,8 +13,6 @@ from aneforge.graph.ops.leaf import cast
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["ENGINE", "HOST", "Crossing", "Region", "crossings", "region_of", "split"]
-
 ENGINE, HOST = "engine", "host"
 _INSIDE = ("const", "random_uniform", "random_normal")  # leaves that no port brings in
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aneforge.study.partition import Partition
     from aneforge.study.partitioning import Partitioning
 
-__all__ = ["Study", "refuse_constant"]
-
 
 class Study:
     """One model on some chips.

@@ -11,8 +11,6 @@ from aneforge.output.grouped import grouped, short, some, wrapped
 from aneforge.targets.evidence import Fact
 from aneforge.targets.lifecycle import first_load_of, wake_of, watts_by_data
 
-__all__ = ["first_call_json", "first_call_texts", "time_text"]
-
 
 def _label(name: str) -> str:
     """The product whose times a name stands for."""

@@ -18,8 +18,6 @@ from aneforge.study.study import Study
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
-__all__ = ["graph_verdicts", "warn_divergence"]
-
 
 def warn_divergence(graph: Graph, host: Target, target: Target, stacklevel: int = 2) -> int:
     """One warning for each op and axis on which two chips can differ, with the nodes it concerns; how many there were.

@@ -23,8 +23,6 @@ from aneforge.sweep.plan import code_digest
 from aneforge.version import __version__
 from aneforge.workers import Limits, Outcome
 
-__all__ = ["run_on_cluster"]
-
 _PATIENCE = "20s"
 """How long a scheduler may take to answer."""
 _LOOK_SECONDS = 5.0

@@ -18,8 +18,6 @@ from aneforge.sweep.task import FUNCTION, NEEDED
 from aneforge.version import __version__
 from aneforge.workers import Limits, Outcome, Worker, may_differ
 
-__all__ = ["code_there", "end_children", "run_there", "take_answer"]
-
 _ANSWER_SECONDS = 60.0
 """How long a task waits for an answer; without one it does its own work, which is never wrong."""
 _own = threading.local()

@@ -11,8 +11,6 @@ from aneforge.errors import ArgumentError, shown
 from aneforge.output.grouped import first_of, grouped, more, some
 from aneforge.sweep.table import Row, Table, read_table
 
-__all__ = ["Change", "Comparison", "compare"]
-
 _NUMBERS = ("us", "energy_mj", "memory_bytes", "peak_l2", "weight_bytes")
 _VALUES = ("verdict", "ops", "engine_ops", "rules", "error")
 _ABSENT = "not there"

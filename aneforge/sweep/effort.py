@@ -11,8 +11,6 @@ from pathlib import Path
 
 from aneforge.frontends.onnx.file import count_nodes
 
-__all__ = ["guess_operations"]
-
 _WEIGHTS = (".bin", ".weights")
 _DESCRIPTION = (".json", ".mlmodel", ".mlirb", ".xml")
 """Entries of archives that describe operations."""

@@ -8,8 +8,6 @@ from aneforge.output.pages import embedded, page_text
 from aneforge.sweep.summary import chips_of_table, models_of_table
 from aneforge.sweep.table import Table, model_name
 
-__all__ = ["page"]
-
 _GRADES = {"yes": "yes", "in part": "part", "no": "no"}
 
 

@@ -18,8 +18,6 @@ from importlib.util import source_from_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["own_files_read"]
-
 _SYSTEM = ("/dev", "/proc", "/sys")
 """Folders whose files are views of the machine."""
 

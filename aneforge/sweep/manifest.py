@@ -13,8 +13,6 @@ from typing import Any
 
 from aneforge.errors import AneforgeError, first_line
 
-__all__ = ["ENDINGS", "Entry", "read_manifest"]
-
 ENDINGS = (".json", ".jsonl", ".csv")
 _KEYS = ("path", "revision", "dims", "sizes", "function")
 _SPACE = re.compile(r"\s*")

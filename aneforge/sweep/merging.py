@@ -9,8 +9,6 @@ from typing import Any
 from aneforge.errors import AneforgeError
 from aneforge.sweep.table import Table, read_table
 
-__all__ = ["merge"]
-
 
 def merge(places: Sequence[str | Path]) -> Table:
     """The rows of all folders and tables, in the order of models and targets by name.

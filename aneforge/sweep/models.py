@@ -13,8 +13,6 @@ from aneforge.frontends import FORMATS
 from aneforge.frontends.listing import MODEL_ENDINGS, model_files
 from aneforge.sweep.manifest import ENDINGS, read_manifest
 
-__all__ = ["SweptModel", "models_of"]
-
 
 @dataclass(frozen=True)
 class SweptModel:

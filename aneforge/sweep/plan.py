@@ -18,8 +18,6 @@ from aneforge.sweep.models import SweptModel
 from aneforge.version import __version__
 from aneforge.workers import cores
 
-__all__ = ["SCHEMA", "Digests", "Options", "Planned", "Shard", "code_digest", "plan_of", "task_key"]
-
 SCHEMA = 2
 """The form of plans and results; those of another are made anew."""
 _SELF_CONTAINED = (".aimodel", ".aneforge", ".mlmodel", ".mlpackage", ".pt2")

@@ -20,8 +20,6 @@ from aneforge.sweep.task import ABSENT
 from aneforge.version import __version__
 from aneforge.workers import Limits, Outcome
 
-__all__ = ["Folder", "Plan", "result_of"]
-
 _DIGESTS = "digests.json"
 
 

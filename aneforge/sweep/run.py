@@ -22,8 +22,6 @@ from aneforge.sweep.task import FUNCTION, NEEDED
 from aneforge.targets.names import chip_label, in_reading_order
 from aneforge.workers import Limits, Outcome, cores, run_all
 
-__all__ = ["Progress", "Sweep", "sweep"]
-
 _MISSING = "the worker that had it found no such file; workers need the model under the same path"
 
 

@@ -10,8 +10,6 @@ from aneforge.output import text
 from aneforge.output.grouped import first_of, grouped, more, wrapped
 from aneforge.sweep.table import Row, Table, model_name
 
-__all__ = ["ChipSummary", "ModelSummary", "chips_of_table", "markdown", "models_of_table", "summary"]
-
 _MODELS = 20
 _CHIP_HEADS = ("chip", "models", "whole", "in part", "no", "failed", "median us")
 _MODEL_HEADS = ("model", "ops", "whole on", "in part on", "fastest", "us", "slowest", "us")

@@ -17,8 +17,6 @@ from aneforge.output.files import write_whole, written_file
 from aneforge.sweep.plan import Planned
 from aneforge.sweep.results import Folder, Plan
 
-__all__ = ["COLUMNS", "NOT_DONE", "Row", "Table", "model_name", "read_table", "require_table_name", "rows_of_plan"]
-
 COLUMNS: dict[str, type] = {
     "model": str,
     "revision": str,

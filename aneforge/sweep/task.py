@@ -23,8 +23,6 @@ from aneforge.sweep.imports import own_files_read
 from aneforge.targets.names import chip_label
 from aneforge.workers import kind_of
 
-__all__ = ["ABSENT", "FUNCTION", "NEEDED", "graph_key", "rows_of", "run"]
-
 FUNCTION = "aneforge.sweep.task:run"
 """What a worker calls."""
 NEEDED = "rows"

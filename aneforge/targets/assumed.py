@@ -22,8 +22,6 @@ from aneforge.targets.numeric_facts import slice_saturates
 from aneforge.targets.ops import op_routes
 from aneforge.targets.streams import stream_fact
 
-__all__ = ["compile_fact", "constant", "fact_label"]
-
 
 @cache
 def _compile_fact(name: str, key: str) -> Fact[Any]:

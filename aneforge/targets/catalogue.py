@@ -16,16 +16,6 @@ from aneforge.targets.families import MIN_FAMILY, Family, as_family
 from aneforge.targets.names import target
 from aneforge.targets.ops import lowered_to, mil_row, op_routes, op_status, user_names
 
-__all__ = [
-    "OP_CATALOG",
-    "device_status",
-    "is_native",
-    "min_native_family",
-    "op_info",
-    "ops_on",
-    "walled_everywhere",
-]
-
 STATUSES = ("native", "decompose", "reject")
 PUBLISHED = ("bridge", "gated", "none")
 _TIERS = tuple(family for family in Family if family >= MIN_FAMILY)

@@ -15,8 +15,6 @@ from aneforge.targets.families import MIN_FAMILY, Family, Family8
 if TYPE_CHECKING:
     from aneforge.targets.hal import Hal
 
-__all__ = ["FIELDS", "Target", "all_targets", "compiler_target", "target_names"]
-
 # The fields of a Target, and the key of the data record for each.
 FIELDS: dict[str, str] = {
     "hardware_version": "hardware_version",

@@ -12,8 +12,6 @@ from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.evidence import Fact, fact, unknown, with_losers
 from aneforge.targets.families import Family8
 
-__all__ = ["CostCurve", "DeviceInfo", "cost_cores", "cost_curve", "device_info"]
-
 
 @dataclass(frozen=True)
 class CostCurve:

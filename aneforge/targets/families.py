@@ -10,8 +10,6 @@ from enum import IntEnum
 
 from aneforge.errors import FamilyError
 
-__all__ = ["MIN_FAMILY", "Family", "Family8", "as_family", "as_family8", "supports_mil"]
-
 
 class Family8(IntEnum):
     """The eight compiler families, in order. ``A13`` here is the M1, never a phone chip (C36)."""

@@ -11,8 +11,6 @@ from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
 
-__all__ = ["FormatSet", "ImageFormat", "Plane", "image_format", "image_format_tags", "image_formats"]
-
 
 @dataclass(frozen=True)
 class Plane:

@@ -10,8 +10,6 @@ from aneforge.errors import UnknownNameError
 from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
 
-__all__ = ["Generation", "generation", "generation_numbers"]
-
 
 @dataclass(frozen=True)
 class Generation:

@@ -21,8 +21,6 @@ from aneforge.targets.evidence import Fact, fact, unknown
 from aneforge.targets.families import Family, as_family
 from aneforge.targets.names import arch_for_family
 
-__all__ = ["BUILDS", "Hal", "HalDifference", "HalField", "hal_fields", "has_texture_engine"]
-
 OLD_BUILD = "9.509"
 NEW_BUILD = "10.26.6"
 BUILDS = (OLD_BUILD, NEW_BUILD)

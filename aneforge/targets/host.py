@@ -11,8 +11,6 @@ from aneforge.errors import AneforgeError
 from aneforge.targets.families import MIN_FAMILY, Family
 from aneforge.targets.names import resolve, target
 
-__all__ = ["ENVIRONMENT", "TargetDetectionWarning", "detect_family"]
-
 ENVIRONMENT = "ANEFORGE_TARGET"
 _warned: set[str] = set()
 _warned_lock = Lock()

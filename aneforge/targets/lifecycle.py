@@ -12,8 +12,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact, unknown
 from aneforge.targets.names import target as find_target
 
-__all__ = ["FirstLoad", "Wake", "WattsByData", "first_load_of", "wake_of", "watts_by_data"]
-
 _GATING = "C62"  # how long the engine stays on, and what waking costs: another answer for each chip
 
 

@@ -12,8 +12,6 @@ from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact, unknown
 from aneforge.targets.families import Family, as_family
 
-__all__ = ["AXES", "OP_CLASSES", "axis_limit", "global_limit", "limit", "limit_fact", "limit_names"]
-
 # The five names of the seed API, and the row of limits.json that answers each.
 SEED_NAMES = {
     "max_tensor_dim": "spatial_extent",

@@ -11,8 +11,6 @@ from aneforge.targets import store
 from aneforge.targets.chip import all_targets
 from aneforge.targets.names import resolve
 
-__all__ = ["DEFAULT", "GROUPS", "SETTING", "chip_list", "one_chip"]
-
 _END = re.compile(r"(\D*)(\d+)(\D*)")
 _MOST = 99  # no series of chips is this long; a typing error may be
 

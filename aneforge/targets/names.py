@@ -20,21 +20,6 @@ from aneforge.targets.chip import Target, all_targets, compiler_target, target_n
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.families import Family, Family8, as_family
 
-__all__ = [
-    "Resolution",
-    "RuntimeArch",
-    "arch_for_family",
-    "chip_label",
-    "chip_labels",
-    "family_of_arch",
-    "in_reading_order",
-    "newest_below_the_floor",
-    "resolve",
-    "runtime_arch",
-    "target",
-    "with_label",
-]
-
 
 @dataclass(frozen=True)
 class Resolution:

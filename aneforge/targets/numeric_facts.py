@@ -11,8 +11,6 @@ from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.families import as_family
 
-__all__ = ["activation_tables", "numeric_fact", "numeric_record", "slice_saturates"]
-
 
 @cache
 def _facts() -> dict[str, dict[str, Any]]:

@@ -22,24 +22,6 @@ from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.families import MIN_FAMILY, Family, Family8, as_family, as_family8
 
-__all__ = [
-    "ROUTES",
-    "BackendOp",
-    "OpRoutes",
-    "Status",
-    "backend_op",
-    "backend_ops",
-    "floor",
-    "is_floor_met",
-    "lowered_to",
-    "mil_floor",
-    "mil_row",
-    "op_names",
-    "op_routes",
-    "op_status",
-    "user_names",
-]
-
 Status = Literal["native", "decompose", "reject"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 ROUTES = ("conversion", "direct")

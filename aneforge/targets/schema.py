@@ -15,8 +15,6 @@ from aneforge.targets import store
 from aneforge.targets.evidence import CONFIDENCE
 from aneforge.targets.families import Family, Family8
 
-__all__ = ["problems"]
-
 _STATUSES = {"native", "decompose", "reject", "special", "bridge", "gated", "none"}
 _OFFSET = re.compile(r"0x[0-9a-f]+(\.\.0x[0-9a-f]+)?$")
 

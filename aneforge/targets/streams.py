@@ -16,21 +16,6 @@ from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.families import Family, as_family
 
-__all__ = [
-    "FLOW_READS",
-    "RUNTIMES",
-    "ChipFacts",
-    "Flow",
-    "LayerConditions",
-    "WeightForm",
-    "encoding_names",
-    "native_streams",
-    "runtime_fact",
-    "stream_fact",
-    "tiles_overlap",
-    "weight_flow",
-]
-
 # Short names of the seed API for the encodings of compression.json.
 SHORT = {"int4": "int4_lut", "int8": "int8_affine", "sparse": "sparse", "blockwise": "blockwise"}
 RUNTIMES = ("direct", "coreml", "coreai")

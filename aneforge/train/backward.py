@@ -17,8 +17,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.train.losses import CEHandle
 
-__all__ = ["Objective", "Root", "backward", "backward_from", "checked_params", "checked_scale", "loss_of", "root_of"]
-
 Objective = Tensor | CEHandle
 _LARGEST = 65504.0  # of fp16 (N01)
 

@@ -24,8 +24,6 @@ from aneforge.graph.graph import Graph
 from aneforge.output.files import write_archive
 from aneforge.train.optimisers import State
 
-__all__ = ["Checkpoint", "fingerprint", "read_checkpoint", "write_checkpoint"]
-
 VERSION = 1
 _MANIFEST = "checkpoint.json"
 _DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, MemoryError, zipfile.BadZipFile,

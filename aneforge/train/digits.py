@@ -15,8 +15,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.inputs import read_arrays
 from aneforge.train.losses import CEHandle, softmax_cross_entropy
 
-__all__ = ["DigitNet", "Digits", "digit_net", "read_digits"]
-
 CLASSES = 10
 _NAMES = (("xtr", "x_train"), ("ytr", "y_train"), ("xte", "x_test"), ("yte", "y_test"))
 """What files of digits call their four arrays, in small letters."""

@@ -8,8 +8,6 @@ from aneforge.output.sheet import MARGIN, SMALL, WIDTH, sheet
 from aneforge.output.svg import Box, Drawing, Linear, Log, Room, Spot
 from aneforge.train.parity import ChipRun, Parity
 
-__all__ = ["drift_svg"]
-
 # Okabe and Ito's colours, which the common kinds of colour blindness keep apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GRID = "#e4e4e4"

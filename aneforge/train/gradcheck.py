@@ -41,8 +41,6 @@ from aneforge.train.losses import CEHandle
 from aneforge.train.objectives import objective_of
 from aneforge.train.scale import ScaleAdvice, advise, spans_of
 
-__all__ = ["ChipGradients", "GradCheck", "Lost", "ParameterCheck", "gradcheck"]
-
 TOLERANCE = 0.05
 """The relative error from which a gradient counts as lost: with fewer than four bits right, a step goes elsewhere."""
 _STEP = 1e-5

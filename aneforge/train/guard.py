@@ -26,8 +26,6 @@ from aneforge.targets.assumed import compile_fact
 from aneforge.targets.names import chip_label
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["LEAST_SCALE", "SliceGuard"]
-
 LEAST_SCALE = 512.0
 """The loss scale from which a warning is due: at 384 none, at 512 one infinity was measured on an M1 Max."""
 

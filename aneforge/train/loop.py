@@ -18,8 +18,6 @@ from aneforge.output.progress import Line, LogLines, Progress
 if TYPE_CHECKING:
     from aneforge.train.trainer import Trainer
 
-__all__ = ["History", "batch_of", "fit", "listener", "step_text"]
-
 
 def batch_of(count: int, batch: int, seed: int, step: int) -> np.ndarray:
     """Which of ``count`` samples step number ``step`` takes: each epoch is a new order of all, without the rest that

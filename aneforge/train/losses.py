@@ -10,8 +10,6 @@ from aneforge.graph.node import entry
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["CEHandle", "mse", "softmax_cross_entropy"]
-
 
 @entry
 def mse(y: Tensor, target: Any) -> Tensor:

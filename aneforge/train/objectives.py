@@ -8,8 +8,6 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.train.backward import Objective
 from aneforge.train.losses import mse, softmax_cross_entropy
 
-__all__ = ["LOSSES", "TARGET", "objective_of"]
-
 LOSSES = ("output", "mse", "cross-entropy")
 TARGET = "target"
 """The name of the input that a loss adds."""

@@ -20,8 +20,6 @@ from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.tensor import Tensor
 from aneforge.train.backward import checked_scale
 
-__all__ = ["OPTIMISERS", "SGD", "Adam", "Optimiser", "State"]
-
 Arrays = tuple[np.ndarray, ...]
 _LEAST = 2.0**-14  # the smallest divisor: below 2^-16 the quotient is infinite on some chips (M5)
 

@@ -18,8 +18,6 @@ from aneforge.train.backward import Objective
 from aneforge.train.loop import batch_of, listener, step_text
 from aneforge.train.trainer import Trainer
 
-__all__ = ["ChipRun", "Parity", "compare_training"]
-
 
 @dataclass
 class ChipRun:

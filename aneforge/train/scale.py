@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["ScaleAdvice", "Span", "advise", "spans_of"]
-
 _BITS = 4  # that a number must keep: as many as gradcheck's tolerance asks for
 _SHARE = 0.01  # of the numbers of a node that may keep fewer (U128)
 _ROOM = 8.0  # how far the largest number stays from its ceiling, since later steps differ (U128)

@@ -16,8 +16,6 @@ from aneforge.model import Model, build
 from aneforge.targets.chip import Target
 from aneforge.train.backward import backward_from
 
-__all__ = ["CheckpointedStack"]
-
 Layer = Sequence[np.ndarray]
 """The values of one layer's parameters."""
 

@@ -23,8 +23,6 @@ from aneforge.train.backward import Objective, Root, backward_from, loss_of, roo
 from aneforge.train.guard import SliceGuard
 from aneforge.train.optimisers import Optimiser, State
 
-__all__ = ["Result", "StepProgram"]
-
 Arrays = tuple[np.ndarray, ...]
 
 

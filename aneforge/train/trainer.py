@@ -27,8 +27,6 @@ from aneforge.train.loop import History, fit
 from aneforge.train.optimisers import OPTIMISERS, Adam, Optimiser, State
 from aneforge.train.step import Result, StepProgram
 
-__all__ = ["Trainer", "TrainingPlan", "TrainingWarning"]
-
 OVERFLOW = ("skip", "halve", "error")
 _MOST_SKIPPED = 50  # in a row: nothing trains any more
 

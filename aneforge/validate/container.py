@@ -17,8 +17,6 @@ from aneforge.codegen.registers import generations, register_map
 from aneforge.codegen.tasks import Task
 from aneforge.validate.program import Dependency, PortForm, ProgramView, Section, Stored, Stretch
 
-__all__ = ["container_view", "field_faults"]
-
 _ELEMENTS = {"float16": ("f16", 2), "uint8": ("ui8", 1), "int8": ("si8", 1)}
 """The element types of ports whose names differ from ours, and the bytes of each."""
 _MOVABLE = "CoeffBaseAddr"

@@ -20,8 +20,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 from aneforge.targets.ops import ROUTES
 
-__all__ = ["Verdict", "validate_layer"]
-
 Shape = tuple[int, ...]
 _MOST_RANK, _MOST_EXTENT = 8, 1 << 31
 

@@ -28,16 +28,6 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
 from aneforge.validate.report import report
 
-__all__ = [
-    "EXPORTS",
-    "LayerRow",
-    "NetworkVerdict",
-    "Validation",
-    "validate_all",
-    "validate_module",
-    "validate_network",
-]
-
 EXPORTS: Mapping[str, str] = {
     "_ANECValidateNetworkCreate": "validate_network",
     "_ANECValidate": "validate_layer",

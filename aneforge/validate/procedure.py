@@ -12,8 +12,6 @@ from aneforge.arguments import Source, graph_of
 from aneforge.errors import ArgumentError, nearest
 from aneforge.graph.graph import Graph
 
-__all__ = ["KernelProblem", "ProcedureVerdict", "validate_mutable_procedure"]
-
 
 @dataclass(frozen=True)
 class KernelProblem:

@@ -19,19 +19,6 @@ from aneforge.errors import UnknownNameError
 from aneforge.targets.formats import image_format
 from aneforge.targets.limits import global_limit
 
-__all__ = [
-    "Dependency",
-    "PortForm",
-    "ProgramFault",
-    "ProgramVerdict",
-    "ProgramView",
-    "Section",
-    "Stored",
-    "Stretch",
-    "program_view",
-    "validate_program",
-]
-
 _CONSTANTS = "constants"
 _CONSTANT_ALIGNMENT = 64
 _ADDRESS_BITS = 42  # device addresses (td_generations.json dma_encoding)

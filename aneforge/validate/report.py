@@ -15,8 +15,6 @@ from aneforge.targets.names import chip_label, chip_labels, with_label
 if TYPE_CHECKING:
     from aneforge.validate.network import LayerRow, NetworkVerdict
 
-__all__ = ["report"]
-
 _MOST_ROWS, _MOST_REASONS = 40, 12
 
 

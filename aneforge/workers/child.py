@@ -18,8 +18,6 @@ from typing import Any
 
 from aneforge.errors import is_input_error, line_of
 
-__all__ = ["kind_of", "main", "resident_bytes"]
-
 Ask = Callable[[Any], Any]
 """Puts a question to the parent, or tells it how far the work is; returns the answer."""
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from aneforge.workers.worker import Limits, Outcome, Worker
 
-__all__ = ["cores", "may_differ", "run_all"]
-
 
 def cores() -> int:
     """The cores that this process may use."""

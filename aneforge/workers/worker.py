@@ -17,8 +17,6 @@ from typing import Any
 from aneforge.errors import AneforgeError
 from aneforge.output.text import human_bytes
 
-__all__ = ["Limits", "Outcome", "Worker"]
-
 _START = (
     "import sys; sys.path[:] = sys.argv[1].split({!r}); from aneforge.workers.child import main; main(*sys.argv[2:])"
 )

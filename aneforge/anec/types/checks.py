@@ -11,20 +11,6 @@ if TYPE_CHECKING:
     from aneforge.anec.ir import Op
     from aneforge.graph.weights import Weight
 
-__all__ = [
-    "AXES",
-    "Invariant",
-    "TypeRule",
-    "check_axes",
-    "check_dtype",
-    "check_fits",
-    "dims",
-    "replaced",
-    "require",
-    "stretched",
-    "window_extent",
-]
-
 AXES = "NDCHW"
 TypeRule = Callable[..., TensorType | None]
 """Takes the op and the type of each operand; None where the op has no result."""

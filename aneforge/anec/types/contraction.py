@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from aneforge.anec.ir import Op
     from aneforge.graph.weights import Weight
 
-__all__ = ["attention", "convolution", "deconvolution", "kernel_constants", "linear", "matmul"]
-
 _TABLES = ("kernel_palettized_LUT", "kernel_lut")
 _SPACE = (1, 3, 4)
 """D, H and W: the axes that a window slides over."""

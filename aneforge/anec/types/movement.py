@@ -12,26 +12,6 @@ from aneforge.anec.types.checks import AXES, check_axes, check_dtype, check_fits
 if TYPE_CHECKING:
     from aneforge.anec.ir import Op
 
-__all__ = [
-    "batch_to_space",
-    "broadcast",
-    "concat",
-    "flatten",
-    "from_space",
-    "gather",
-    "input_view",
-    "padding",
-    "reshape",
-    "ring_read",
-    "ring_write",
-    "same_type",
-    "space_to_batch",
-    "tile",
-    "to_space",
-    "transpose",
-    "unflatten",
-]
-
 _ORDERS = ("NCHW", "NHWC")
 
 

@@ -10,8 +10,6 @@ from aneforge.anec.types.checks import check_dtype, check_fits, require, stretch
 if TYPE_CHECKING:
     from aneforge.anec.ir import Op
 
-__all__ = ["arithmetic", "cast", "comparison", "dequant", "pointwise", "quant", "scaled", "select"]
-
 _BYTES = ("ui8", "si8")
 _SCALED = ("Add", "Mult", "Min", "Max")
 

@@ -11,18 +11,6 @@ from aneforge.anec.types.pointwise import pointwise
 if TYPE_CHECKING:
     from aneforge.anec.ir import Op
 
-__all__ = [
-    "crop_resize",
-    "extreme_places",
-    "global_extreme_places",
-    "layer_norm",
-    "normalisation",
-    "pool",
-    "reduction",
-    "resample",
-    "resize",
-]
-
 _EXTREMES = ("Max", "Min")
 
 

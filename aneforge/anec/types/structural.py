@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aneforge.anec.ir import Op
     from aneforge.graph.weights import Weight
 
-__all__ = ["free", "output", "stored_size", "unit"]
-
 
 def free(op: Op) -> TensorType | None:
     """A value from outside has the type that its op declares."""

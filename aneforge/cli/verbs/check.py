@@ -27,8 +27,6 @@ from aneforge.cli.options import (
 from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.targets.listed import DEFAULT
 
-__all__ = ["commands"]
-
 commands = Commands(CHECK)
 
 

@@ -9,8 +9,6 @@ import typer
 from aneforge.cli.commands import DEPLOY, Commands
 from aneforge.cli.options import SPELLINGS, AModel, AsJson, Input, Seed, chips_option
 
-__all__ = ["commands"]
-
 commands = Commands(
     DEPLOY,
     "ci",

@@ -22,8 +22,6 @@ from aneforge.cli.options import (
 )
 from aneforge.targets.listed import DEFAULT
 
-__all__ = ["commands"]
-
 commands = Commands(COMPILE)
 
 

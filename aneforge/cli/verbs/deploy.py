@@ -10,8 +10,6 @@ from aneforge.cli.commands import DEPLOY, Commands
 from aneforge.cli.options import AModel, AsJson, Chips, MaxMemory, MaxSeconds, chip_option, out_option
 from aneforge.targets.listed import DEFAULT
 
-__all__ = ["commands"]
-
 commands = Commands(DEPLOY)
 
 

@@ -10,8 +10,6 @@ from aneforge.cli.commands import LOOK_UP, Commands
 from aneforge.cli.options import SPELLINGS, USUAL_ROUTE, AsJson, Chips, complete_chips, route_option
 from aneforge.targets.listed import DEFAULT
 
-__all__ = ["commands"]
-
 commands = Commands(LOOK_UP)
 
 

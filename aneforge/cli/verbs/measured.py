@@ -9,8 +9,6 @@ import typer
 from aneforge.cli.commands import MEASURE, Commands
 from aneforge.cli.options import AsJson
 
-__all__ = ["commands"]
-
 commands = Commands(
     MEASURE,
     "measure",

@@ -12,8 +12,6 @@ from aneforge.cli.options import AsJson, Chips, Dims, Function, MaxMemory, MaxSe
 from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.targets.listed import DEFAULT
 
-__all__ = ["commands"]
-
 commands = Commands(
     DEPLOY,
     "sweep",

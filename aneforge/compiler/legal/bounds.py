@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BOUNDS", "EXACT", "REORDERED", "SUMMED", "TAN_OF_ENGINE", "Bound", "rounded_weights"]
-
 
 @dataclass(frozen=True)
 class Bound:

@@ -31,8 +31,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets.evidence import Fact
 from aneforge.targets.limits import global_limit
 
-__all__ = ["Judgement", "check_reads", "findings_of", "is_refused", "judgements", "limit_of", "program_route"]
-
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
 
 

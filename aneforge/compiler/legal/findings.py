@@ -15,22 +15,6 @@ from typing import Any, TypeVar
 from aneforge.compiler.legal.rules.base import CHIP, OneOf, Structure
 from aneforge.targets.evidence import Fact
 
-__all__ = [
-    "ANY_DATA",
-    "ANY_FINITE",
-    "BASES",
-    "EFFECTS",
-    "PROMISED",
-    "VERDICTS",
-    "WORST_CASE",
-    "Finding",
-    "NumberFinding",
-    "PlacementFinding",
-    "Threshold",
-    "is_oversize",
-    "is_rejected",
-]
-
 VERDICTS = ("decompose", "wrong_result", "cpu", "reject")
 """The words for what findings mean, in ascending weight: the verdict on an op is that of its worst finding."""
 EFFECTS = ("decompose", "off-engine", "reject")

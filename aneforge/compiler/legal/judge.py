@@ -20,17 +20,6 @@ from aneforge.compiler.legal.words import filled
 from aneforge.errors import DataError, UnknownNameError, nearest
 from aneforge.targets import Target, op_routes
 
-__all__ = [
-    "Verdict",
-    "bridge_floor",
-    "judge",
-    "judged",
-    "legality_reads",
-    "run_time_only",
-    "validated",
-    "validator_reads",
-]
-
 
 @dataclass(frozen=True)
 class Verdict:

@@ -29,8 +29,6 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 
-__all__ = ["LEGALITY", "as_graph_for", "rewritten_for"]
-
 LEGALITY = (
     "draw-on-host",
     "unroll-recurrent",

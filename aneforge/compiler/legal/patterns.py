@@ -20,18 +20,6 @@ from aneforge.graph.node import Signature
 from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "OUTPUT_AXES",
-    "PATTERNS",
-    "Match",
-    "Pattern",
-    "attention_extents",
-    "convolution_runs",
-    "has_width_offset",
-    "matched_patterns",
-    "pattern_query",
-]
-
 Matcher = Callable[[Tensor], "Tensor | None"]
 
 

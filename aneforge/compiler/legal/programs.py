@@ -13,8 +13,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.assumed import constant
 
-__all__ = ["ProgramWeights", "decode_layers", "least_ceiling", "program_of"]
-
 _RECURRENT = frozenset(("rnn", "lstm", "gru"))
 _VOCABULARY = 16384
 """Outputs from which a product at the end of a decoder is a head over a vocabulary."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["ALL_RUNTIMES", "CHAIN", "ROUTES", "RUNTIMES", "SYMBOLIC", "Query", "QueryError"]
-
 ROUTES = ("conversion", "direct", "coreml_placement")
 RUNTIMES = {"direct": "the compiled program itself", "coreml": "Core ML", "coreai": "Core AI"}
 """Who hands a program to the engine, and what people call it. Core ML and Core AI choose the device themselves, and

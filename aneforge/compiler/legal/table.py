@@ -24,8 +24,6 @@ from aneforge.errors import UnknownNameError
 from aneforge.graph.node import definition
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["REWRITES", "GraphForm", "Rewrite", "graph_rewrites", "rewrite"]
-
 Apply = Callable[[Context], "Tensor | Result"]
 
 

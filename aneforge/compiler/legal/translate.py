@@ -24,8 +24,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.native.layer import Layer
 
-__all__ = ["lowered_layers", "query_of", "query_of_layer", "query_of_op", "route_of"]
-
 Attributes = Mapping[str, Any]
 
 

@@ -10,8 +10,6 @@ from aneforge.compiler.legal.query import Query
 from aneforge.native.layer import dimensions
 from aneforge.targets import store
 
-__all__ = ["filled", "needs_texture_engine", "reject_message", "spellings_of", "without_places"]
-
 _PLACE = re.compile(r"%z?[sdu]")
 """Where the vendor's compiler fills in a name or a number."""
 

@@ -18,8 +18,6 @@ from aneforge.compiler.record import Record
 from aneforge.graph.weights import Weight, derived_weight, moved_weight
 from aneforge.targets.streams import FLOW_READS
 
-__all__ = ["decoded_kernel", "expand_encodings", "kernel_encoding"]
-
 
 def kernel_encoding(module: Module, op: Op) -> str:
     """What the form of an op's kernel is called: ``fp16``, ``int8``, ``lut4``, ``sparse`` and so on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aneforge.anec.ir import Module, Op
-from aneforge.anec.spec import AXES
+from aneforge.anec.types.checks import AXES
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused, RefusedOps

@@ -12,24 +12,6 @@ from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.refusal import Refused
 from aneforge.targets.streams import Flow, LayerConditions, WeightForm, tiles_overlap, weight_flow
 
-__all__ = [
-    "CONTRACTIONS",
-    "KERNELS",
-    "TABLES",
-    "constant_size",
-    "exceeds_kernel_memory",
-    "kernel_demand",
-    "kernel_flow",
-    "kernel_form",
-    "kernel_passes",
-    "layer_conditions",
-    "layer_flow",
-    "outputs_at_once",
-    "reads_codes",
-    "side_constants_size",
-    "stored_size",
-]
-
 KERNELS = kinds_with(Trait.STORED_KERNEL)
 """Ops whose stored weight lies in kernel memory as a whole; the engine tiles the right-hand side of a matmul."""
 

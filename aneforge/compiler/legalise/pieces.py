@@ -10,8 +10,6 @@ from aneforge.anec.traits import Trait
 from aneforge.compiler.legalise.relabel import Relayer, Span, spans, typed, with_extents
 from aneforge.graph.weights import Weight, moved_weight
 
-__all__ = ["Piece", "kernel_of", "pieces_of", "split", "stored_names"]
-
 _CHANNELS, _WIDTH = 2, 4
 
 

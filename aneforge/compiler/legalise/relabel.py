@@ -16,8 +16,6 @@ from aneforge.compiler.refusal import Refused, RefusedOps
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, moved_weight
 
-__all__ = ["Relayer", "Span", "recut", "rewritten", "spans", "typed", "with_extents"]
-
 Span = tuple[int, int]
 """Where a share starts and how long it is."""
 

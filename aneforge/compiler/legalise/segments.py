@@ -9,8 +9,6 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import Segment, plan_of
 
-__all__ = ["is_bridge"]
-
 _NATIVE = kinds_with(Trait.NATIVE)
 
 

@@ -17,8 +17,6 @@ from aneforge.compiler.legal.rewrites.interpolation import (
 from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
 from aneforge.graph.weights import Weight, derived_weight
 
-__all__ = ["deconvolved", "mixed", "rounded_axes"]
-
 _CHANNELS, _HEIGHT, _WIDTH = 2, 3, 4
 _PLAIN = {
     "dilation_rates": (1, 1, 1),

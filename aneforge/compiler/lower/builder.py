@@ -22,21 +22,6 @@ from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, derived_weight, intern_weight
 from aneforge.targets import store
 
-__all__ = [
-    "AXES_OF_RANK",
-    "DTYPES",
-    "MOST_CHANNELS",
-    "SMALLEST_CAP",
-    "Builder",
-    "LoweringError",
-    "Rule",
-    "has_room",
-    "layout",
-    "reject_string",
-    "rule",
-    "rules",
-]
-
 DTYPES = {"fp16": "f16", "bool": "i1", "uint8": "ui8"}
 # Where each axis of a user's shape lies in NDCHW, by rank (see rank5).
 AXES_OF_RANK: tuple[tuple[int, ...], ...] = ((), (4,), (2, 4), (2, 3, 4), (0, 2, 3, 4), (0, 2, 1, 3, 4))

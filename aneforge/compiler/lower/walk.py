@@ -16,8 +16,6 @@ from aneforge.graph.node import Shape, definitions
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight
 
-__all__ = ["Lowered", "Port", "lower", "output_names", "rewritten_ops"]
-
 
 @dataclass(frozen=True)
 class Port:

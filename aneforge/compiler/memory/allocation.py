@@ -15,8 +15,6 @@ from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.task_groups import budget
 
-__all__ = ["Allocation", "allocation_of"]
-
 
 class Allocation(IntEnum):
     """Where a root tensor lives (table 22.2; the names are ours, the numbers the compiler's)."""

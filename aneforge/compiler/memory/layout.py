@@ -18,8 +18,6 @@ from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.task_groups import budget
 
-__all__ = ["Arena", "pack"]
-
 ALIGNMENT = 64
 """Buffers start on a cache line; nothing finer or coarser is published."""
 

@@ -10,8 +10,6 @@ from aneforge.compiler.labels import schedule_from_labels
 from aneforge.compiler.plan import plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 
-__all__ = ["LiveBuffer", "Liveness"]
-
 SEVERAL = -1
 
 

@@ -10,8 +10,6 @@ from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.tiles import first_tile_rows, tile_count, tile_rows
 
-__all__ = ["chain_obstacle", "chained_into"]
-
 _COMPUTE = ("NE", "PE")
 
 

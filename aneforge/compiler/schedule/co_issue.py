@@ -13,8 +13,6 @@ from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.task_groups import budget
 from aneforge.targets.assumed import constant
 
-__all__ = ["co_issue_obstacle"]
-
 _OTHER = {"NE": "PE", "PE": "NE"}
 
 

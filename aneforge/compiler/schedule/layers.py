@@ -13,8 +13,6 @@ from aneforge.anec.traits import Trait
 from aneforge.compiler.plan import Name, Segment, plan_of
 from aneforge.targets import store
 
-__all__ = ["Layer", "LayerGraph", "engine_class", "is_view"]
-
 
 @cache
 def _engines() -> dict[str, str]:

@@ -15,8 +15,6 @@ from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 
-__all__ = ["Branch", "list_schedule"]
-
 Key = tuple[int, bool, int, int, int, int]
 
 

@@ -12,8 +12,6 @@ from aneforge.compiler.plan import TaskGroup, plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.targets.assumed import constant
 
-__all__ = ["budget", "steps_of"]
-
 
 def budget(working_set: int) -> int:
     """The scaled working set: the peak that a task group may reach (U22)."""

@@ -6,8 +6,6 @@ from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.schedule.layers import Layer
 
-__all__ = ["first_tile_rows", "tile_count", "tile_rows"]
-
 
 def tile_count(layer: Layer, working_set: int) -> int:
     """Tiles along the height: one, and one more for every working set that the larger side fills."""

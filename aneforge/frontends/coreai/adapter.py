@@ -42,8 +42,6 @@ from aneforge.frontends.records import (
 )
 from aneforge.graph.graph import Graph
 
-__all__ = ["read"]
-
 _PROGRAM, _HASH, _METADATA = "main.mlirb", "main.hash", "metadata.json"
 _MOST_METADATA = 1 << 24
 _CHUNK = 1 << 22

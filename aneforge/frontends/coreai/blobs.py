@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["MAGIC", "mapped_blobs"]
-
 MAGIC = b"ML\xefR"
 
 _STRINGS, _RESOURCES, _OFFSETS = 0, 5, 6

@@ -13,8 +13,6 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
 Array = np.ndarray
 
 

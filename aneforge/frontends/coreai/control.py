@@ -17,8 +17,6 @@ from aneforge.frontends.values import Value
 if TYPE_CHECKING:
     from aneforge.frontends.importer.importer import Importer
 
-__all__ = ["CONTROL", "Token"]
-
 
 @dataclass(frozen=True)
 class Token:

@@ -14,8 +14,6 @@ from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops import known
 from aneforge.frontends.ops.known import bounded, wide
 
-__all__ = ["STATIC", "evaluate", "scan_function", "slice_places", "split_sizes", "spread_shape"]
-
 Array = np.ndarray
 _SCANS = ("sum", "product", "min", "max")
 

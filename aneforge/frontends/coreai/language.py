@@ -15,8 +15,6 @@ from aneforge.frontends.importer.language import CommonLanguage
 from aneforge.frontends.records import Function, StateType, TensorType
 from aneforge.graph.graph import Graph
 
-__all__ = ["import_function"]
-
 
 class _CoreAI(CommonLanguage):
     def is_output(self, importer: Importer, value: Any) -> bool:

@@ -27,8 +27,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["ROWS"]
-
 Array = np.ndarray
 Pads = list[tuple[int, int]]
 

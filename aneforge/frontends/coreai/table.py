@@ -12,8 +12,6 @@ import numpy as np
 
 from aneforge.frontends.records import Binding, TensorType, Type
 
-__all__ = ["COMPARED", "MOVED", "REFUSED", "common_op"]
-
 _COPIES = ("coreaix.copy_discarding_constraints", "coreaix.copy_with_constraints")
 
 _SHARED_OPERANDS = {

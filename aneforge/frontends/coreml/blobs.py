@@ -18,8 +18,6 @@ from aneforge.cache import depends_on
 from aneforge.errors import LoadError
 from aneforge.frontends.packed import PACKED, STORED, from_bytes
 
-__all__ = ["Weights"]
-
 _RECORD = 64
 _SENTINEL = 0xDEADBEEF
 _VERSION = 2

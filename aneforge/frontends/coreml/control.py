@@ -18,8 +18,6 @@ from aneforge.graph.tensor import Tensor
 if TYPE_CHECKING:
     from aneforge.frontends.importer.importer import Importer
 
-__all__ = ["CONTROL"]
-
 _MOST_ENTRIES = 1 << 20  # of a list
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HOSTED", "REFUSED", "coverage"]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

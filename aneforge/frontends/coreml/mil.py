@@ -18,8 +18,6 @@ from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.records import Function, Operation, Stored
 from aneforge.graph.graph import Graph
 
-__all__ = ["import_function"]
-
 
 class _Mil(CommonLanguage):
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> Op:

@@ -8,8 +8,6 @@ from typing import Any
 
 from aneforge.frontends import LoadError
 
-__all__ = ["specification"]
-
 _MOST_MANIFEST = 1 << 24  # bytes: a manifest lists a few files
 
 

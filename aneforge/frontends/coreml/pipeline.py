@@ -11,8 +11,6 @@ from aneforge.graph.node import remade
 from aneforge.graph.origins import FileNodes
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["read_pipeline"]
-
 _READ = ("mlProgram", "neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from aneforge.frontends.importer.ports import Port
 
-__all__ = ["ports_of"]
-
 
 def ports_of(features: Iterable[Any]) -> dict[str, Port]:
     """The ports by name: their default shapes, the other shapes they may have, and which are images."""

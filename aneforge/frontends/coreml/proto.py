@@ -15,8 +15,6 @@ from typing import Any
 from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
 
-__all__ = ["message_class", "model_class"]
-
 _DESCRIPTORS = Path(__file__).parent / "descriptors" / "model.binpb"
 _PACKAGE = "CoreML.Specification"
 

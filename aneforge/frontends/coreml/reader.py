@@ -18,8 +18,6 @@ from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.records import Function
 from aneforge.graph.graph import Graph
 
-__all__ = ["read_model", "read_program"]
-
 _MOST_SPECIFICATION = (1 << 31) - 1  # bytes, the limit of protobuf
 _NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 _NEWEST = 10  # specification version; the opsets of its programs are below

@@ -23,8 +23,6 @@ from aneforge.frontends.records import (
     Type,
 )
 
-__all__ = ["program"]
-
 _TYPES = {
     1: "bool",
     2: "string",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from aneforge.frontends import ops
 from aneforge.frontends.rows import Row, row, table
 
-__all__ = ["ROWS"]
-
 _SAME = (
     "abs acos acosh add affine argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast ceil "
     "clamped_relu concat constexpr_affine_dequantize constexpr_blockwise_shift_scale constexpr_cast "

@@ -24,8 +24,6 @@ from aneforge.frontends.records import (
     Type,
 )
 
-__all__ = ["default_shapes", "parsed"]
-
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|//[^\n]*)|(?P<line>\n)"
     r'|(?P<string>"(?:[^"\\\n]|\\.)*")'

@@ -22,8 +22,6 @@ from aneforge.frontends.values import NoForm, as_tensor
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["CONTEXT", "MISSING", "Parameter", "called", "parameters"]
-
 CONTEXT = "Op"
 """The annotation of a parameter that takes the whole operation: stated types, which results are read."""
 MISSING = inspect.Parameter.empty

@@ -20,8 +20,6 @@ from aneforge.graph.tensor import Tensor
 if TYPE_CHECKING:
     from aneforge.frontends.importer.importer import Importer
 
-__all__ = ["branch", "is_true", "spend_round", "stack", "take", "while_loop"]
-
 
 def is_true(value: Any, what: str) -> bool:
     """A truth value that must be known."""

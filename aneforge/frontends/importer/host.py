@@ -22,8 +22,6 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["LANGUAGE", "evaluate", "held_as", "on_host"]
-
 Table = Mapping[str, Callable[[Op], Any]]
 LANGUAGE = "mil"
 _MOST_IN_BODY = 1024  # numbers; more of them are a stored weight of the graph

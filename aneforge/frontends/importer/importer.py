@@ -23,8 +23,6 @@ from aneforge.graph.node import many_axes, newest_node
 from aneforge.graph.origins import FileNodes, Origin, nodes_since
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Importer"]
-
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 """What a rule meets in a file that breaks the rules of its format."""

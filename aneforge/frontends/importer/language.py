@@ -23,8 +23,6 @@ from aneforge.graph.tensor import Tensor
 if TYPE_CHECKING:
     from aneforge.frontends.importer.importer import Importer
 
-__all__ = ["INTEGERS", "CommonLanguage", "Control", "Language", "Scope"]
-
 Scope = MutableMapping[str, Any]
 Control = Callable[["Importer", Operation, Any, Scope], Sequence[Any]]
 """Settles an operation about values as such (a branch, a loop, a state) while the model is read."""

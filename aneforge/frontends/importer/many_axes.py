@@ -20,8 +20,6 @@ from aneforge.graph.origins import nodes_since
 from aneforge.graph.shapes import broadcast, same_shape
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["with_few_axes"]
-
 _LONGEST = 1 << 14  # an axis that every chip takes
 
 

@@ -14,8 +14,6 @@ from aneforge.frontends.values import NoForm, Value, as_tensor, axis_of
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Listed", "Op", "Operand", "Rule", "State"]
-
 
 @dataclass
 class State:

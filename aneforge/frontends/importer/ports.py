@@ -17,8 +17,6 @@ from aneforge.graph.ops.leaf import cast
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["MOST_ELEMENTS", "Port", "Sizes", "check_size", "input_tensor", "output_tensor", "with_states"]
-
 MOST_ELEMENTS = 1 << 31
 """Of one tensor."""
 

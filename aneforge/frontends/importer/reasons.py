@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-__all__ = ["INTEGERS"]
-
 INTEGERS = "it computes with integers, which the engine does not"

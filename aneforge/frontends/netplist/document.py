@@ -17,8 +17,6 @@ from xml.parsers import expat
 from aneforge.budgets import spend
 from aneforge.errors import AneforgeError, first_line
 
-__all__ = ["Other", "PropertyListError", "parse"]
-
 _DEEPEST = 32  # of dictionaries and lists within each other; a netplist needs 6
 _BINARY = b"bplist"
 

@@ -22,8 +22,6 @@ from aneforge.native import LayerType, ParamError, checked_params, layer_type
 from aneforge.native.layer import Dimensions
 from aneforge.targets import store
 
-__all__ = ["Network"]
-
 _SIZES = ("BatchSize", "Channels", "Depth", "Height", "Width")
 _STORED = {"Float16": np.float16, "UInt16": np.uint16}
 

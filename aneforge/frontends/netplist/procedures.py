@@ -14,8 +14,6 @@ from aneforge.frontends.netplist.schema import Keys, collision, quoted, repeated
 from aneforge.native.layer import Dimensions
 from aneforge.targets import store
 
-__all__ = ["InputPort", "OutputPort", "Procedure", "read_procedure"]
-
 _SIZES = ("BatchSize", "InputChannels", "InputDepth", "InputHeight", "InputWidth")
 _OFTEN_LEFT_OUT = ("BatchSize", "InputDepth")  # by people who write netplists; both are 1 then
 

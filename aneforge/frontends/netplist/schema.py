@@ -14,8 +14,6 @@ from typing import Any
 from aneforge.errors import LoadError, nearest
 from aneforge.targets import store
 
-__all__ = ["MOST", "Keys", "collision", "interleaves", "quoted", "repeated", "syntax"]
-
 MOST = 1 << 31
 """What an extent or an offset stays below."""
 

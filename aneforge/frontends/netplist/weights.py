@@ -14,8 +14,6 @@ from aneforge.cache import depends_on
 from aneforge.frontends import LoadError
 from aneforge.frontends.netplist.schema import quoted
 
-__all__ = ["Weights"]
-
 
 class Weights:
     """The files that a network lists; each is opened when numbers of it are asked for."""

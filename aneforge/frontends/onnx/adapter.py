@@ -18,8 +18,6 @@ from aneforge.frontends.onnx.types import element_type
 from aneforge.frontends.records import Binding, Block, Function, Operation, Ref, TensorType, Type
 from aneforge.graph.graph import Graph
 
-__all__ = ["read", "read_model"]
-
 _FIRST_OPSET = 7
 _STANDARD = ("", "ai.onnx")
 

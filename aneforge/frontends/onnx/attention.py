@@ -13,8 +13,6 @@ from aneforge.frontends.importer.op import Op
 from aneforge.frontends.values import Array, NoForm, Value
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS", "rotated"]
-
 
 def _rotary(
     x: Tensor,

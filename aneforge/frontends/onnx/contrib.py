@@ -17,8 +17,6 @@ from aneforge.frontends.ops import OPS
 from aneforge.frontends.values import Array, NoForm, Value, as_tensor, known
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 # Products and activations.
 
 

@@ -18,8 +18,6 @@ from aneforge.frontends.values import axis_of, known
 if TYPE_CHECKING:
     from aneforge.frontends.importer.importer import Importer
 
-__all__ = ["CONTROL", "INITIALIZER"]
-
 INITIALIZER = "initializer"
 """The kind of record that stands for a weight of an inner block."""
 

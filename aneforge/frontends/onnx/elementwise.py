@@ -13,8 +13,6 @@ from aneforge.frontends.forms.pointwise import BINARY
 from aneforge.frontends.values import NoForm, Numeric, Value, as_tensor
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 _FLOATS = (1, 10, 11, 16)
 _WHOLE = (2, 3, 4, 5, 6, 7, 12, 13)
 _BOOL = 9

@@ -19,8 +19,6 @@ from aneforge.cache import depends_on
 from aneforge.errors import first_line
 from aneforge.frontends import LoadError
 
-__all__ = ["StoredWeights", "count_nodes", "open_model"]
-
 _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER = 7, 1, 5  # field numbers of onnx.proto
 _TENSOR_TYPE, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 2, 9, 13, 14
 _SMALLEST_EXTERNAL = 4096  # smaller weights stay in the message

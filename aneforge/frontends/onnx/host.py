@@ -15,8 +15,6 @@ from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Typed", "evaluate", "evaluator", "host_results", "result_types", "single_node_model"]
-
 _IN_BODY = 4096  # up to this many known numbers are part of the body; larger arrays are weights of the graph
 
 

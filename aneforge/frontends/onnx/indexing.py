@@ -15,8 +15,6 @@ from aneforge.frontends.ops import OPS
 from aneforge.frontends.values import Array, NoForm, Numeric, axis_of, shaped
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 
 def _tensor_scatter(
     cache: Tensor, update: Tensor, write_indices: list[int] | None = None, axis: int = -2, mode: str = "linear"

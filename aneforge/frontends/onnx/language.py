@@ -28,8 +28,6 @@ from aneforge.graph.tensor import Tensor
 if TYPE_CHECKING:
     from aneforge.frontends.onnx.adapter import Records
 
-__all__ = ["Onnx"]
-
 _MOST_NUMBER = 1 << 31
 _STANDARD = ("", "ai.onnx")
 _CONTRIB = "com.microsoft"

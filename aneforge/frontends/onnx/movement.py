@@ -12,8 +12,6 @@ from aneforge.frontends.importer.op import Op
 from aneforge.frontends.values import Array, NoForm, Value, axis_of, number
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 _MOST_ELEMENTS = 1 << 24  # of a constant that is created while a file is read
 _MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "wrap"}
 

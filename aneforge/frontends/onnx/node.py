@@ -14,8 +14,6 @@ from aneforge.frontends.rows import Row
 from aneforge.frontends.values import NoForm, Value
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Node", "apply"]
-
 _PAD_TYPES = {"": "custom", "NOTSET": "custom", "VALID": "valid", "SAME_UPPER": "same", "SAME_LOWER": "same_lower"}
 
 

@@ -11,8 +11,6 @@ from aneforge.frontends.importer.op import Op
 from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 
 def _lp_norm(x: Numeric, axis: int = -1, p: int = 2) -> Tensor:
     return forms.lp_normalised(x, axis_of(axis, x.ndim), p)

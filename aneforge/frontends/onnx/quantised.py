@@ -18,8 +18,6 @@ from aneforge.frontends.values import Array, NoForm, Value, as_tensor, axis_of, 
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 _CODES = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
 
 

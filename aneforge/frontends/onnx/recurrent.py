@@ -15,8 +15,6 @@ from aneforge.frontends.forms.recurrent import Activation, Cell, by_gate, recurr
 from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 _ORDER = {"RNN": "n", "GRU": "zrn", "LSTM": "iofg"}
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _PEEPHOLES = "iof"

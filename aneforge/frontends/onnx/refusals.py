@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["REASONS"]
-
 _BITS = "bits of integers are not supported; the engine computes in fp16"
 _TEXT = "text is not supported; the engine takes numbers only"
 _SEQUENCE = "sequences of tensors are not supported; the engine takes and gives tensors only"

@@ -12,8 +12,6 @@ from aneforge.frontends import LoadError, forms
 from aneforge.frontends.values import Array, NoForm, Numeric, axis_of
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 
 def _resize(
     x: Numeric,

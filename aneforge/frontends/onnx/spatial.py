@@ -10,8 +10,6 @@ from aneforge.frontends.ops.products import pads_by_type
 from aneforge.frontends.values import Numeric, Value
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["FUNCTIONS"]
-
 
 def _transposed_convolution(
     x: Numeric,

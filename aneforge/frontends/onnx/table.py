@@ -24,8 +24,6 @@ from aneforge.frontends.onnx import (
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.rows import Row, table
 
-__all__ = ["CONTRIB", "DRAWN", "MOVES", "PREFERRED", "ROWS", "SINGLE_NUMBERS", "STORED", "row_for"]
-
 _MODULES = (attention, contrib, elementwise, indexing, movement, norms, quantised, recurrent, resampling, spatial)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: function for module in _MODULES for name, function in module.FUNCTIONS.items()},

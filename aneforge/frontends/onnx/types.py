@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["element_number", "element_type"]
-
 _FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "DOUBLE": "fp64", "BFLOAT16": "bf16"}
 _NUMBERS = {shared: name for name, shared in _FLOATS.items()}
 

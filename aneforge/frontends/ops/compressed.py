@@ -14,8 +14,6 @@ from aneforge.frontends.values import Array, Value, as_tensor, axis_of, known
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS"]
-
 _MOST_ELEMENTS = 1 << 31
 
 

@@ -13,8 +13,6 @@ from aneforge.frontends.values import Array, NoForm, Numeric, Value
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["ACTIVATIONS", "OPS"]
-
 
 def _unary(function: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     def op_of_one(x: Numeric) -> Tensor:

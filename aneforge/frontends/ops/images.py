@@ -13,8 +13,6 @@ from aneforge.frontends.values import NoForm, Numeric, Value, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS", "boxed"]
-
 _SAMPLING_MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 _MOST_POINTS = 1 << 16
 _MOST_WEIGHTS = 1 << 24

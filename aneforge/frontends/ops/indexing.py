@@ -15,8 +15,6 @@ from aneforge.frontends.values import Array, NoForm, Value, axis_of, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS"]
-
 _MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 

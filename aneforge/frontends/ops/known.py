@@ -16,8 +16,6 @@ from aneforge.frontends.records import is_whole, numpy_type
 from aneforge.frontends.values import axis_of
 from aneforge.graph.node import definition
 
-__all__ = ["MOST_ELEMENTS", "STATIC", "ascending", "bounded", "folded", "slices", "target_shape", "wide"]
-
 MOST_ELEMENTS = 1 << 28
 
 

@@ -15,8 +15,6 @@ from aneforge.frontends.values import Array, NoForm, Numeric, Value, axis_of, nu
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS", "placed"]
-
 _MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 

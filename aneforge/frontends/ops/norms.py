@@ -11,8 +11,6 @@ from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS"]
-
 
 def _batch_norm(
     x: Numeric,

@@ -23,8 +23,6 @@ from aneforge.frontends.forms.products import swap_last_axes
 from aneforge.frontends.values import Numeric, Value, as_tensor, axis_of
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS", "Pads", "cut_to", "pads_by_type"]
-
 Pads = list[tuple[int, int]]
 _PAD_TYPES = ("valid", "custom", "same", "same_lower")
 

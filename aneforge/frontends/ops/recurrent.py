@@ -11,8 +11,6 @@ from aneforge.frontends.values import Array, NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS"]
-
 _ORDER = {"RNN": "n", "GRU": "rnz", "LSTM": "ifog"}
 _USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _DIRECTIONS = {"forward": [False], "reverse": [True], "backward": [True], "bidirectional": [False, True]}

@@ -11,8 +11,6 @@ from aneforge.frontends.importer.op import Op
 from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS"]
-
 
 def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor], of_truths: bool) -> Callable[..., Tensor]:
     """``of_truths``: an extreme of truth values is one itself."""

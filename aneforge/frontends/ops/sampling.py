@@ -11,8 +11,6 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.importer.op import Op
 
-__all__ = ["SAMPLING"]
-
 _PADDING_MODES = ("constant", "border", "reflection", "symmetric")
 
 

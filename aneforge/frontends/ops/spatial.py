@@ -12,8 +12,6 @@ from aneforge.frontends.values import NoForm, Numeric
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["OPS"]
-
 
 def _window(
     x: Tensor,

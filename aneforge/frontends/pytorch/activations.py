@@ -13,8 +13,6 @@ from aneforge.frontends.pytorch.values import axes_of, numeric
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
 _STRAIGHT = 10.0  # at this input softplus is 5e-5 above its asymptote
 
 

@@ -16,8 +16,6 @@ from aneforge.frontends import LoadError
 from aneforge.graph.graph import Graph
 from aneforge.process import quiet_warnings
 
-__all__ = ["coverage", "from_exported", "from_torch", "read"]
-
 _HINT = "Run torch.export.export(module, inputs) for the full message"
 
 
@@ -119,7 +117,8 @@ def _decompositions() -> Any:
     """Return PyTorch's decompositions without those of ops that have a rule."""
     import torch
 
-    from aneforge.frontends.pytorch.rules import HOSTED, plain_name, rule_for
+    from aneforge.frontends.pytorch.hosted import HOSTED
+    from aneforge.frontends.pytorch.rules import plain_name, rule_for
 
     table = torch.export.default_decompositions()
     for op in list(table.keys()):

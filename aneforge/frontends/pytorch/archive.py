@@ -24,8 +24,6 @@ from aneforge.budgets import check_archive
 from aneforge.frontends import LoadError
 from aneforge.frontends.pytorch.naming import plain_trace
 
-__all__ = ["program_in"]
-
 _DAMAGED = (RuntimeError, struct.error, zlib.error)  # RuntimeError: encrypted, or nested too deeply
 _MOST_TEXT = 1 << 29  # real programs are far smaller
 _MOST_RATIO = 200

@@ -17,8 +17,6 @@ from aneforge.graph.ops.host import host
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["as_arrays", "host_nodes", "in_fp16", "numbers_of", "order_arguments"]
-
 _INLINE = 4096
 _MOST_INLINE = 1 << 20
 _WIDE = ("float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
-from aneforge.frontends.pytorch.hosted import RANDOM
-from aneforge.frontends.pytorch.rules import HOSTED, REFUSED, ROWS, RULES, is_read
-
-__all__ = ["NATIVE", "coverage"]
+from aneforge.frontends.pytorch.hosted import HOSTED, RANDOM, REFUSED
+from aneforge.frontends.pytorch.rules import ROWS, RULES, is_read
 
 CONSTANT = frozenset(
     (

@@ -15,9 +15,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
-
 # Sums and products.
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["declare_grouped_product"]
-
 _declared: list[Any] = []  # a library lives as long as somebody holds it
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from aneforge.errors import GraphError, install_hint
 
-__all__ = ["body_of", "evaluate", "inlined"]
-
 _NAMESPACES = ("aten", "quantized_decomposed", "transformers")
 
 
@@ -59,7 +57,8 @@ def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
 def _op(kind: str) -> Any:
     """Return the op of that name. Only ops that the reader gives to the host are allowed, since the graph may come
     from a file."""
-    from aneforge.frontends.pytorch.rules import HOSTED, is_read, plain_name
+    from aneforge.frontends.pytorch.hosted import HOSTED
+    from aneforge.frontends.pytorch.rules import is_read, plain_name
 
     torch = _torch()
     base, full = plain_name(kind)

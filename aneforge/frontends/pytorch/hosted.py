@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aneforge.frontends.importer.reasons import INTEGERS
 
-__all__ = ["HOSTED", "RANDOM", "REFUSED"]
-
 _INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
 _SPECIAL = "no engine has this function, and no short combination of other ops gives it"
 _GROUPS = "its rows belong to groups that the data decide; the engine needs a fixed program"

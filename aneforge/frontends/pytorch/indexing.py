@@ -20,8 +20,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
 _MOST_NUMBERED = 1 << 24
 _MOST_WRITES = 4096
 _MOST_PLACES = 1 << 18  # the indices are an attribute of the node and are printed with it

@@ -22,13 +22,12 @@ from aneforge.frontends.forms import truth
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.pytorch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
+from aneforge.frontends.pytorch.hosted import HOSTED, REFUSED
 from aneforge.frontends.pytorch.naming import Names, place_of
 from aneforge.frontends.pytorch.node import Node, graph_shape
 from aneforge.frontends.pytorch.quantised import ENCODES
 from aneforge.frontends.pytorch.rules import (
-    HOSTED,
     MOVES,
-    REFUSED,
     indexing,
     plain_name,
     rule_for,
@@ -38,8 +37,6 @@ from aneforge.frontends.records import Block, Operation, Ref
 from aneforge.frontends.values import NoForm
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
-
-__all__ = ["Torch"]
 
 Operand = tuple[Any, str, tuple[int, ...]]
 """A value, and the type and shape that PyTorch gives it."""

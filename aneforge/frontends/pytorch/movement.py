@@ -14,8 +14,6 @@ from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "typed_tensor"]
-
 
 def typed_tensor(value: Any) -> Tensor:
     """Return an argument as a tensor of its own type; a known array becomes a constant."""

@@ -6,8 +6,6 @@ import re
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["Names", "place_of", "plain_trace"]
-
 _PLAIN = ("torch.nn.modules.",)
 
 

@@ -16,8 +16,6 @@ from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
 
 def _layer_norm(node: Node, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5, *_: Any) -> Any:
     tensor = numeric(x)

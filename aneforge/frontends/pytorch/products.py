@@ -23,8 +23,6 @@ from aneforge.frontends.pytorch.values import numeric, pair_of
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "stored"]
-
 
 def stored(value: Any) -> Any:
     """Return a weight; a known one stays an array, so that it is stored and not computed."""

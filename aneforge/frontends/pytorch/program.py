@@ -19,8 +19,6 @@ from aneforge.frontends.pytorch.sizes import Sizes
 from aneforge.frontends.records import Function, TensorType, Type
 from aneforge.graph.graph import Graph
 
-__all__ = ["import_program"]
-
 _FLOATS = {"float16": "fp16", "float32": "fp32", "float64": "fp64", "bfloat16": "bf16"}
 
 

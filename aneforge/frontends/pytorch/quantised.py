@@ -12,8 +12,6 @@ from aneforge.frontends.pytorch.values import numeric
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
 
 def _scale_and_zero(scale: Any, zero: Any) -> tuple[float, int]:
     """Return the one scale and the one zero point of a tensor."""

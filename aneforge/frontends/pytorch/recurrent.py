@@ -14,8 +14,6 @@ from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
 _ORDER = {"RNN": "n", "GRU": "rzn", "LSTM": "ifgo"}
 
 

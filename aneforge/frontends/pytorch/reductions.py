@@ -14,8 +14,6 @@ from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 
-__all__ = ["RULES"]
-
 
 def _any(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
     truths = truth(x).cast()

@@ -23,12 +23,9 @@ from aneforge.frontends.pytorch import (
     reductions,
     spatial,
 )
-from aneforge.frontends.pytorch.hosted import HOSTED, REFUSED
 from aneforge.frontends.pytorch.node import Node, Rule
 from aneforge.frontends.pytorch.table import ROWS
 from aneforge.frontends.rows import Row
-
-__all__ = ["HOSTED", "MOVES", "REFUSED", "ROWS", "RULES", "is_read", "plain_name", "rule_for"]
 
 _MODULES = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
 RULES: dict[str, Rule] = {name: rule for room in _MODULES for name, rule in room.RULES.items()}

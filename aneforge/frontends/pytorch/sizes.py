@@ -10,8 +10,6 @@ import torch
 
 from aneforge.frontends import LoadError
 
-__all__ = ["Sizes"]
-
 Shape = tuple[int, ...]
 
 

@@ -18,8 +18,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES"]
-
 _LONGEST = 4096  # the longest axis that is resampled
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.rows import Row, table
 
-__all__ = ["ROWS"]
-
 _UNARY = (
     "abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad erf erfc exp exp2 expm1 floor frac hardsigmoid "
     "hardswish isfinite isnan log log10 log1p log2 log_sigmoid mish neg rad2deg reciprocal relu relu6 rsqrt sigmoid "

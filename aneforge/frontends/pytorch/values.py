@@ -11,8 +11,6 @@ from aneforge.frontends.forms import as_number
 from aneforge.frontends.pytorch.node import Shape, graph_shape
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["axes_of", "numeric", "pair_of", "scalar", "shaped"]
-
 
 def scalar(value: Any) -> float | None:
     """Return the number if the argument is a Python number or a known tensor of rank 0; otherwise None."""

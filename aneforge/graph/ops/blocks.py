@@ -17,14 +17,6 @@ from aneforge.graph.shapes import positive
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "cross_attention",
-    "einsum",
-    "geglu",
-    "mha",
-    "rope",
-]
-
 
 def _heads(x: Tensor, n_heads: int) -> Tensor:
     """[S, D] to [heads, S, D / heads]."""

@@ -18,8 +18,6 @@ from aneforge.graph.ops.leaf import shape_of
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["Evaluate", "host", "register_language"]
-
 Evaluate = Callable[[str, str, list[np.ndarray], int], np.ndarray]
 """Computes one result of an op: its kind, its body, the operands, and which of its results."""
 

@@ -16,8 +16,6 @@ from aneforge.graph.snapshots import stored_weight
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["as_tensor", "cast", "const", "image_input", "input", "parameter", "shape_of"]
-
 
 def _stated_shape(*, shape: Shape, **_: Any) -> Shape:
     return shape

@@ -327,18 +327,3 @@ def local_response_norm(x: Tensor, size: int = 5, alpha: float = 1e-4, beta: flo
     """Response normalisation over a window of channels."""
     attrs = {"size": positive(size, "size"), "alpha": number(alpha, "alpha"), "beta": number(beta, "beta")}
     return make(LOCAL_RESPONSE_NORM, (x,), {**attrs, "k": number(k, "k")})
-
-
-__all__ = [
-    "batch_norm",
-    "channel_layer_norm",
-    "epsilon",
-    "group_norm",
-    "instance_norm",
-    "l2_norm",
-    "layer_norm",
-    "local_response_norm",
-    "rms_norm",
-    "softmax",
-    "spread",
-]

@@ -22,8 +22,6 @@ from aneforge.graph.weights import FP16_MAX
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["CODE_RANGES", "dequantize", "quantize"]
-
 CODE_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 """The types that a quantiser of the engine gives, and their smallest and largest code."""
 

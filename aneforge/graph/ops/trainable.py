@@ -18,8 +18,6 @@ from aneforge.graph.shapes import extent, positive
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["conv2d", "conv_block", "conv_param", "group_norm_train"]
-
 
 @entry
 def conv_param(weight_init: Any, name: str | None = None) -> Tensor:

@@ -13,8 +13,6 @@ from aneforge.output.svg import Box, Drawing, Linear, Spot, shortened, text_widt
 from aneforge.output.text import plural
 from aneforge.report.plots.common import GRID, HOST, basis_text, totals, us_text
 
-__all__ = ["chips_svg"]
-
 
 def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> str:
     """A bar for each chip with its interval, in the given order; a chip that refused the model gives its error."""

@@ -11,8 +11,6 @@ from aneforge.output.svg import Box, Drawing, Log, Room, Spot, shortened, text_w
 from aneforge.output.text import plural
 from aneforge.report.plots.common import GRID, by_chip, colours_of, hover, layer_name, totals, us_text
 
-__all__ = ["ABOVE_PEAK", "ABOVE_SLOPE", "roofline_svg"]
-
 ABOVE_SLOPE = (
     "The slope is the rate at which weights are read once: a layer whose activations stay on chip can lie above it."
 )

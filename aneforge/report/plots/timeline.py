@@ -25,8 +25,6 @@ from aneforge.report.plots.common import (
     us_text,
 )
 
-__all__ = ["timeline_svg"]
-
 _MOST_ROWS = 48  # layers up to which each has a row of its own
 
 

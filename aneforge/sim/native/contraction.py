@@ -8,8 +8,6 @@ from aneforge.errors import AneforgeError
 from aneforge.sim.mac import Sums, start_values
 from aneforge.sim.native.library import library, path_number, threads
 
-__all__ = ["accumulate", "products", "settled", "stacked_products"]
-
 Array = np.ndarray
 _WORTHWHILE = 1 << 22  # products; half as many take less time than starting a second thread
 _PACKING = 32  # what packing one element costs, in products

@@ -12,18 +12,6 @@ from pathlib import Path
 
 from aneforge.errors import AneforgeError
 
-__all__ = [
-    "Settings",
-    "available",
-    "library",
-    "library_name",
-    "path_number",
-    "paths",
-    "settings",
-    "threads",
-    "why_not",
-]
-
 _INTERFACE = 11  # of mac.c; another number means another list of arguments
 _SOURCES = (
     *("crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h"),

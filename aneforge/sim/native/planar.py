@@ -13,21 +13,6 @@ from aneforge.sim.scratch import scratch
 if TYPE_CHECKING:
     from aneforge.sim.window import Window
 
-__all__ = [
-    "gained",
-    "has_special",
-    "line_sums",
-    "looked_up",
-    "narrowed",
-    "operands",
-    "paired",
-    "patches",
-    "settled_single",
-    "stored",
-    "vector_products",
-    "widened",
-]
-
 Array = np.ndarray
 _AXES = 5
 _WORTHWHILE = 1 << 18  # elements of a matrix; half as many take less time than starting a second thread

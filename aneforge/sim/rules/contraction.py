@@ -23,22 +23,6 @@ from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
 from aneforge.sim.window import Window
 
-__all__ = [
-    "CONTRACTIONS",
-    "decoded_kernel",
-    "has_stored_kernel",
-    "is_decoded_on_host",
-    "joined",
-    "joins",
-    "kernel_as_read",
-    "passes_no_accumulator",
-    "replicates_edges",
-    "stored_as_int8",
-    "sums_codes",
-    "window_of",
-    "without_scale",
-]
-
 Array = np.ndarray
 _CHANNELS, _LINE = 2, 4  # where outputs lie: of a convolution, of a product
 PreparedCall = tuple[tuple[Op, ...], Callable[..., Array]]

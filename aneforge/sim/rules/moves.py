@@ -18,8 +18,6 @@ from aneforge.sim.half import has_special, narrowed, widened
 from aneforge.sim.window import Window
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["MOVES", "PICKS", "UNITS", "moving", "q4", "without_nan"]
-
 Array = np.ndarray
 _INFINITY = 0x7C00
 

@@ -16,8 +16,6 @@ from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.reductions import REDUCTIONS, averaged, summed, totals
 from aneforge.sim.tables import activation, look_up
 
-__all__ = ["PLANAR", "TABLES", "weighed"]
-
 Array = np.ndarray
 Rule = Callable[..., Array]
 

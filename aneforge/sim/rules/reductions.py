@@ -20,8 +20,6 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.half import narrowed, paired, round_step, widened
 from aneforge.targets.assumed import constant
 
-__all__ = ["REDUCTIONS", "averaged", "line_sums", "summed", "totals"]
-
 Array = np.ndarray
 
 

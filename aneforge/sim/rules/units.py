@@ -19,8 +19,6 @@ from aneforge.sim.half import gained, narrowed, paired, widened
 from aneforge.sim.tables import activation, look_up
 from aneforge.sim.window import Window, patches
 
-__all__ = ["UNIT_RULES", "unit"]
-
 Array = np.ndarray
 Params = dict[str, Any]
 

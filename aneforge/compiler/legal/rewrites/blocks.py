@@ -14,8 +14,6 @@ import numpy as np
 from aneforge.graph.ops.spatial import pixel_shuffle, pixel_unshuffle
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["factors", "kernel_in_blocks", "to_channels", "to_pixels"]
-
 
 def factors(stride: int, native: Sequence[int]) -> tuple[int, int] | None:
     """A stride as at most two factors of the chip's list, the larger first; None where there is no such pair."""

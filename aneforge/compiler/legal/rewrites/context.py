@@ -10,8 +10,6 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Context", "Result"]
-
 
 @dataclass(frozen=True, eq=False)
 class Result:

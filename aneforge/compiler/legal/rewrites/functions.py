@@ -9,8 +9,6 @@ from aneforge.compiler.legal.bounds import TAN_OF_ENGINE
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["special_function", "tan"]
-
 
 def special_function(op: str) -> Callable[[Context], Tensor]:
     """The function of that name, applied to the operands of a node."""

@@ -12,8 +12,6 @@ from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, derived_weight
 
-__all__ = ["HostInput"]
-
 
 @dataclass(frozen=True, eq=False)
 class HostInput:

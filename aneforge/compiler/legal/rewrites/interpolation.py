@@ -6,16 +6,6 @@ import numpy as np
 
 from aneforge.graph.weights import Weight, derived_weight
 
-__all__ = [
-    "exact_upsampling",
-    "fits_fp16",
-    "interpolation",
-    "interpolation_kernel",
-    "kernel_size",
-    "passes_through",
-    "upsampling_kernel",
-]
-
 
 def kernel_size(factor: int, linear: bool) -> int:
     """The outputs that one element touches along an axis: its own, or half a neighbour more on both sides."""

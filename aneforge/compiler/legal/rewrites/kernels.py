@@ -18,17 +18,6 @@ from aneforge.graph.ops.leaf import CONST
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, moved_weight
 
-__all__ = [
-    "BLOCK_READS",
-    "KERNEL_RULES",
-    "deconvolution_in_phases",
-    "has_blocks",
-    "has_phases",
-    "has_pieces",
-    "kernel_in_pieces",
-    "patches_in_blocks",
-]
-
 KERNEL_RULES = ("conv-kernel-height", "conv-kernel-width")
 """The rules that cap a kernel, by axis."""
 _CHANNELS = "limit:channel_extent"

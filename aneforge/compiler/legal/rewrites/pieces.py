@@ -13,8 +13,6 @@ from aneforge.graph.node import MAX_RANK
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Cut", "joined"]
-
 
 class Cut:
     """A tensor laid out so that ``axis`` can be cut; :meth:`whole` restores the layout of a result."""

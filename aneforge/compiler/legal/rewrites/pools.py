@@ -6,8 +6,6 @@ from aneforge.compiler.legal.rewrites.context import Context
 from aneforge.graph.ops.spatial import max_pool, window_pads
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["pool_in_steps"]
-
 
 def pool_in_steps(context: Context) -> Tensor:
     """Narrower pools one after the other, whose widths add up; the last has the stride."""

@@ -18,8 +18,6 @@ from aneforge.graph.ops.contraction import conv, conv_transpose
 from aneforge.graph.ops.leaf import CONST
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RESIZES", "resized_by_deconvolution", "resized_by_products"]
-
 RESIZES = ("upsample_nearest_neighbor", "upsample_bilinear", "resize_bilinear", "resize_nearest_neighbor")
 
 

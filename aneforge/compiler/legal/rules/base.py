@@ -25,28 +25,6 @@ from aneforge.targets import Fact, global_limit, store
 from aneforge.targets.assumed import constant
 from aneforge.targets.evidence import fact
 
-__all__ = [
-    "ANY",
-    "CHIP",
-    "RULES",
-    "STAGES",
-    "UNREACHED",
-    "Limit",
-    "OneOf",
-    "Over",
-    "Rule",
-    "Structure",
-    "applicable",
-    "is_elsewhere",
-    "limits_for",
-    "matches",
-    "pattern_rules",
-    "rule",
-    "rule_reads",
-    "rule_records",
-    "validator_records",
-]
-
 ANY = "*"
 """Registered for every op."""
 CHIP = "{chip}"

@@ -13,8 +13,6 @@ from aneforge.native.layer import dimensions
 from aneforge.targets.families import Family8
 from aneforge.targets.ops import BackendOp, backend_op, backend_ops, op_routes
 
-__all__ = ["is_in_h13_envelope"]
-
 Shape = tuple[int, ...]
 H13_AXES = ("Channel", "Height", "Width")
 

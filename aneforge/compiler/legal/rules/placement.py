@@ -17,8 +17,6 @@ from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.extents import MATMULS, contraction
 from aneforge.targets import store
 
-__all__ = ["estimate_us", "is_tiny", "placed"]
-
 # Work of the published examples: multiply-adds, score elements or elements, as the kind counts.
 _EXAMPLE_WORK = {
     "conv3x3 64->64 32x32": 64 * 64 * 9 * 1024,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RAISED", "RaisedRule", "raised_stage"]
-
 
 @dataclass(frozen=True)
 class RaisedRule:

@@ -22,8 +22,6 @@ from aneforge.targets import Fact, Family, op_names, op_routes, store
 from aneforge.targets.evidence import fact
 from aneforge.targets.ops import OpRoutes, mil_floor, mil_row
 
-__all__ = ["OpAnswer", "attested", "has_support_byte", "known_names", "op_answer"]
-
 
 @dataclass(frozen=True)
 class OpAnswer:

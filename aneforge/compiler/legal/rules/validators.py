@@ -18,8 +18,6 @@ from aneforge.compiler.legal.rules.base import ANY, Limit, OneOf, Over, rule, va
 from aneforge.native.layer import dimensions
 from aneforge.targets.assumed import fact_label
 
-__all__ = ["is_checked", "is_selected", "value_of"]
-
 
 def value_of(reference: Any, query: Query) -> Any:
     """What a reference of a record stands for in a layer; None where the layer does not say."""

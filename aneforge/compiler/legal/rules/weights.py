@@ -9,8 +9,6 @@ from aneforge.compiler.legal.findings import PlacementFinding
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import CHIP, Structure
 
-__all__ = ["FOLD_READS", "fold_finding"]
-
 _STREAMS = {"int8": "int8", "int8_affine": "int8", "blockwise": "blockwise"}
 FOLD_READS = tuple(f"stream:{encoding}" for encoding in sorted(set(_STREAMS.values())))
 

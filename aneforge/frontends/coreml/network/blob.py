@@ -17,8 +17,6 @@ from aneforge.frontends import LoadError
 from aneforge.frontends.values import Value, as_tensor, shaped
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Blob", "Layer", "folded_shape", "of_planes"]
-
 
 def folded_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """The shape [n, channels, height, width], where n counts all axes before the last three."""

@@ -28,8 +28,6 @@ from aneforge.frontends.values import NoForm
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["LAYERS"]
-
 Rule = Callable[[Layer], Any]
 _INTEGER_ARGUMENTS = ("indices", "lengths")  # arguments that are integers in any network
 _FIXED = ("int", "float", "bool", "list[int]", "list[bool]")  # parameters that must be known

@@ -20,8 +20,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["LAYERS", "activation", "combine", "embedded"]
-
 
 def activation(params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
     """The function that an activation names. A function with a number for each channel works on planes."""

@@ -17,8 +17,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["LAYERS"]
-
 _BOUNDED = ("sigmoid", "tanh", "sigmoidHard", "scaledTanh", "softsign")
 _REACH = 50.0  # the limit of what goes into an unbounded activation
 _NO_CLIP = 50000.0  # the threshold of a cell without a limit

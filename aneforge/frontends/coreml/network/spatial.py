@@ -12,8 +12,6 @@ from aneforge.frontends.importer.calls import called
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.values import Value, as_tensor, shaped
 
-__all__ = ["LAYERS", "on_planes"]
-
 
 def on_planes(layer: Layer, kind: str, **arguments: Any) -> Blob:
     """A common op on [n, channels, height, width]; the first axes of the input stay."""

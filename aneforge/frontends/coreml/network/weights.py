@@ -10,8 +10,6 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.graph.encoding import Encoded
 
-__all__ = ["numbers_of", "weight_of"]
-
 _CODE_BITS = (1, 2, 3, 4, 6, 8)  # widths that the graph keeps as codes; others become numbers
 
 
