@@ -261,8 +261,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(home, words,
     allowed = os.access
     # The tests may run as root, who can write everywhere: what the system would tell another user.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "folder" and allowed(path, mode))
-    monkeypatch.setattr("aneforge.arguments.load", lambda *_, **__: pytest.fail("the model was read"))
-    monkeypatch.setattr("aneforge.arguments.runpy.run_path", lambda *_, **__: pytest.fail("the model was read"))
+    monkeypatch.setattr("aneforge.frontends.load", lambda *_, **__: pytest.fail("the model was read"))
+    monkeypatch.setattr("runpy.run_path", lambda *_, **__: pytest.fail("the model was read"))
     status, _, told = run(words, monkeypatch, capsys)
     assert status == 2
     assert "the folder folder cannot be written" in told

@@ -101,7 +101,7 @@ def test_operations_without_a_name_of_the_file_count_for_their_reader(detector):
     nodes = [(node.name, tuple(node.output)) for node in onnx.load(DETECTOR).graph.node]
     owned = ops_of_nodes(detector, nodes)
     assert {number for numbers in owned.values() for number in numbers} == set(range(len(detector.ops)))
-    mean = next(op.number for op in detector.ops if op.name == "mean_0")
+    mean = next(op.number for op in detector.ops if op.name == "mean.mean")
     reader = next(op for op in detector.ops if mean in op.inputs)
     (place,) = [place for place, numbers in owned.items() if mean in numbers]
     assert reader.number in owned[place]

@@ -69,6 +69,12 @@ def int8_product(bound):
     return x(31, 15, max_abs=bound).linear(Encoded.affine(np.ones((16, 15), np.int8), 0.1))
 
 
+def coded_sum(rows):
+    """A sum of codes over 65,536 channels: it reaches 2^31 with two rows of the kernel."""
+    codes = af.dequantize(af.quantize(x(1, 65536, rows, 1), 2.0**-8), 2.0**-8)
+    return af.conv(codes, Encoded.affine(np.full((1, 65536, rows, 1), -128, np.int8), 2.0**-8))
+
+
 def scaled(scales, table=None):
     """A convolution of 64 to 32 channels with a weight of codes and scales of a shape."""
     codes, scale = np.ones((32, 64, 1, 1), np.int8), np.full((*scales, 1, 1), 0.5, np.float16)
@@ -251,6 +257,7 @@ REACHED = [
     ("rounding", lambda bound: x(4, 8, max_abs=bound).round(), (1024, "m5"), (1023, "m5")),
     ("int8-activations", int8_product, (4095, "m5"), (4094, "m5")),
     ("accumulator", lambda bound: x(1, 130, max_abs=bound).linear(np.ones((1, 130))), (256, "m1"), (249, "m1")),
+    ("integer-sum", coded_sum, (2, "m5"), (1, "m5")),
     ("variance", lambda bound: x(4, 8, max_abs=bound).layer_norm(np.ones(8), np.zeros(8)), (200, "m1"), (100, "m1")),
     ("underflow", lambda bound: x(4, 64, max_abs=bound).rms_norm(np.ones(64), 1e-12), (1e-4, "m5"), (1.0, "m5")),
     ("division", lambda offset: 1.0 / (x(4, 8, max_abs=1.0) + offset), (1.0, "m2"), (1.5, "m2")),

@@ -368,7 +368,9 @@ def _read_file(document: Any) -> FileNodes | None:
 
 def _read_origins(number: int, numbers: Any, origins: Mapping[int, Origin]) -> Origins:
     if not isinstance(numbers, (list, tuple)) or not all(place in origins for place in numbers):
-        raise GraphError(f"node {number}: origins {numbers} are not all among the nodes of the file")
+        raise GraphError(
+            f"node {number}: origins {numbers} are not all among the nodes of the file; write it again with Graph.save"
+        )
     return tuple(origins[place] for place in numbers)
 
 
