@@ -94,6 +94,14 @@ def test_names(case: Any) -> None:
     assert len(set(graph.names().values())) == len(graph)
 
 
+def test_origins(case: Any) -> None:
+    """Every op of the graph comes from calls of the program, and every call is behind an op or has a reason."""
+    *_, graph = case
+    assert all(node.origins for node in graph.operations)
+    assert "nothing reads its result" not in graph.file.without_node(graph.nodes).values()
+    assert any(origin.module and origin.line for node in graph.operations for origin in node.origins)
+
+
 @pytest.mark.parametrize("target", ["m1", "m5"])
 def test_engine(case: Any, target: str) -> None:
     name, module, inputs, _, bound, graph = case
