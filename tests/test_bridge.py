@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import aneforge as af
+from aneforge.authoring.native_rules import UNREAD
 from aneforge.authoring.own_names import own_types
-from aneforge.authoring.rules import RULES, UNREAD
+from aneforge.authoring.rules import RULES
 from aneforge.graph.node import definitions
 from aneforge.native import layer_types
 

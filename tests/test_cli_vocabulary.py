@@ -413,7 +413,7 @@ def test_doctor_fails_where_something_is_degraded(monkeypatch, tmp_path):
 def test_missing_extras_are_no_fault(monkeypatch):
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     rows = doctor.examine()["optional packages"]
-    assert {each.what for each in rows} == {"onnx", "coreml", "torch", "coreai", "sweep", "cluster"}
+    assert {each.what for each in rows} == {"onnx", "coreml", "coreml-export", "torch", "coreai", "sweep", "cluster"}
     assert all(each.ok and each.value == "not installed" and "pip install" in each.why for each in rows)
 
 
