@@ -1,7 +1,7 @@
 """The model's own ONNX file with what each chip makes of every node, for a viewer such as Netron.
 
-Netron shows a node's ``doc_string`` and ``metadata_props``. The graph is not changed. An operation that the importer
-made on the way (a scale, a copy) counts for the node that reads it.
+Netron shows a node's ``doc_string`` and ``metadata_props``. The graph is not changed. An operation counts for every
+node that it comes from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def annotated_onnx(report: Report) -> bytes:
     """The file with notes, as bytes. Weights in other files stay there: write the result beside the model."""
     onnx, model = _opened(report)
     nodes = [node for graph in _graphs(onnx, model) for node in graph.node]
-    owned = ops_of_nodes(report, [(node.name, tuple(node.output)) for node in nodes])
+    names = [node.name or f"{node.op_type}_{place}" for place, node in enumerate(nodes)]  # as the importer calls it
+    owned = ops_of_nodes(report, [(name, tuple(node.output)) for name, node in zip(names, nodes, strict=True)])
     layers = _layers_by_op(report)
     for place, node in enumerate(nodes):
         notes = _notes(report, [report.ops[number] for number in owned.get(place, ())], layers)
@@ -60,22 +61,12 @@ def _graphs(onnx: Any, model: Any) -> list[Any]:
 
 
 def ops_of_nodes(report: Report, nodes: list[tuple[str, tuple[str, ...]]]) -> dict[int, list[int]]:
-    """The operations of each node of the file: by its name or its outputs, else by who reads the operation."""
+    """The operations that come from each node of the file, which they name by its name or its outputs."""
     node_of_name = {word: place for place, (name, outputs) in enumerate(nodes) for word in (name, *outputs) if word}
-    readers: dict[int, int] = {}
-    for op in reversed(report.ops):
-        for number in op.inputs:
-            readers[number] = op.number  # the first reader wins: it is visited last
-    node_of_op: dict[int, int] = {}
-    for op in reversed(report.ops):  # readers come behind what they read
-        place = node_of_name.get(op.name)
-        if place is None and op.number in readers:
-            place = node_of_op.get(readers[op.number])
-        if place is not None:
-            node_of_op[op.number] = place
     owned: dict[int, list[int]] = {}
-    for number in sorted(node_of_op):
-        owned.setdefault(node_of_op[number], []).append(number)
+    for op in report.ops:
+        for place in {node_of_name[name] for name in op.nodes or (op.name,) if name in node_of_name}:
+            owned.setdefault(place, []).append(op.number)
     return owned
 
 

@@ -35,7 +35,9 @@ def op_rows(operations: Operations, checked: Check, splits: Mapping[str, Partiti
         ]  # fmt: skip
         reads = tuple(dict.fromkeys(ops[operand.uid] for operand in _computed(node, ops)))
         kind = str(node.attrs["kind"]) if node.op == "host" else node.op
-        rows.append(OpRow(ops[node.uid], name, kind, node.shape, located(node.where), reads, "".join(letters)))
+        nodes = tuple(origin.name for origin in node.origins)
+        behind = () if nodes == (name,) else nodes
+        rows.append(OpRow(ops[node.uid], name, kind, node.shape, located(node.where), reads, "".join(letters), behind))
     return tuple(rows)
 
 

@@ -59,6 +59,8 @@ class OpRow(Row):
     """The operations whose results it reads."""
     statuses: str = ""
     """One letter of :data:`STATUSES` for each chip of the report."""
+    nodes: tuple[str, ...] = ()
+    """The nodes of the model file that it comes from, where that is not just the node of its name."""
 
 
 @dataclass(frozen=True)
