@@ -24,6 +24,7 @@ from aneforge.compiler.legal.findings import (
 from aneforge.compiler.legal.rules.base import OneOf, Structure, rule_records
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import remade
 from aneforge.graph.ops.host import host
 from aneforge.graph.reference import evaluate
@@ -36,7 +37,7 @@ from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import OPEN, Value
 from aneforge.report import report
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import LARGEST, gained, gained_plain
+from aneforge.sim.half import gained, gained_plain
 from aneforge.sim.mac import CEILING
 from aneforge.sim.nodes import NodeValues
 from aneforge.study import calibrate, divergences_between, graph_verdicts, risks_on
@@ -114,7 +115,7 @@ def test_a_slice_of_an_input_that_nobody_bounded_is_named_everywhere():
     assert warned(graph, program) == found
     assert due(risks_on(graph, "m1")) == found
     (risk,) = risks_on(graph, "m1")
-    assert (risk.basis, risk.limit, risk.reaches) == (ANY_FINITE, 4094.0, LARGEST)
+    assert (risk.basis, risk.limit, risk.reaches) == (ANY_FINITE, 4094.0, FP16_MAX)
     (entry,) = divergences_between(graph, "m1", "m5")
     assert (entry.node, entry.may_be_lost) == ("cut", True)
     assert [verdict.verdict for _, verdict in graph_verdicts(graph, "m1", "m5")] == ["saturation"]
@@ -256,7 +257,7 @@ def cases():
     return given(
         seed=st.integers(0, 10**6),
         make=st.sampled_from(sorted(MAKERS)),
-        bound=st.sampled_from([None, None, 0.5, 4.0, 100.0, 3000.0, 6000.0, LARGEST]),
+        bound=st.sampled_from([None, None, 0.5, 4.0, 100.0, 3000.0, 6000.0, FP16_MAX]),
         chip=st.sampled_from(sorted(CHIPS)),
     )
 
@@ -302,7 +303,7 @@ def test_no_number_is_lost_that_no_finding_covers(seed, make, bound, chip):
     listed = risks_on(graph, chip)
     covered = lost(listed) | {stop.node for stop in listed.coverage.stops}
     behind = leading_to(graph)
-    for feeds in samples(graph, LARGEST if bound is None else bound, np.random.default_rng(seed)):
+    for feeds in samples(graph, FP16_MAX if bound is None else bound, np.random.default_rng(seed)):
         for node in losing_nodes(graph, program, feeds):
             assert behind[node.uid] & covered, (node.op, node.name)
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from aneforge.errors import GraphError
 from aneforge.graph.builders import conv, minimum
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import entry
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.tensor import Tensor
@@ -39,7 +40,6 @@ _LANES = 4
 """Terms that the M1 adds at a time."""
 _PARTS = 3
 """Numbers of fp16 that make one weight."""
-_LARGEST = 65504.0
 """The end of fp16."""
 _POWERS = 15
 """fp16 holds the powers of two from -15 to 15 as gains."""
@@ -105,7 +105,7 @@ def _knots(knots: Any) -> np.ndarray:
                 f"knots[{place - 1}] and knots[{place}] are {fault} ({places[place - 1]:g} and {places[place]:g}); "
                 "knots must rise"
             )
-        if step > _LARGEST:
+        if step > FP16_MAX:
             raise GraphError(f"knots[{place - 1}] and knots[{place}] are {step:g} apart; fp16 ends at 65504")
     return places
 
@@ -125,7 +125,7 @@ class _Curve:
         for place, width in enumerate(widths):
             total = sums[-1]
             for part in range(_PARTS):
-                weight = float(np.float16(np.clip((targets[place + 1] - total) * _STEP / width, -_LARGEST, _LARGEST)))
+                weight = float(np.float16(np.clip((targets[place + 1] - total) * _STEP / width, -FP16_MAX, FP16_MAX)))
                 weights[part, place] = weight
                 total += _product(weight, float(width))
             sums.append(total)
@@ -162,7 +162,7 @@ def _power(values: np.ndarray, widths: np.ndarray) -> int:
     steps = np.abs(np.diff(values))
     tiles = np.convolve(steps, np.ones(_LANES))
     largest, steepest = max(np.abs(values).max(), tiles.max()), (steps / widths).max()
-    room = [limit / size for limit, size in ((_LOSSLESS, largest), (_LARGEST, steepest)) if size]
+    room = [limit / size for limit, size in ((_LOSSLESS, largest), (FP16_MAX, steepest)) if size]
     return int(np.clip(math.floor(math.log2(min(room))), -_POWERS, _POWERS)) if room else 0
 
 

@@ -14,12 +14,11 @@ from aneforge.codecs.encoding import ENCODINGS
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 from aneforge.graph.fp8 import FP8
+from aneforge.graph.halves import FP16_MAX
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 from aneforge.targets.streams import Flow, LayerConditions, WeightForm, runtime_fact, weight_flow
-
-_FP16_MAX = 65504.0
 
 
 def form_of(encoding: str | Encoded | None) -> WeightForm:
@@ -60,7 +59,7 @@ def scales_outputs(encoded: Encoded) -> bool:
 def _fits_halves(encoded: Encoded) -> bool:
     assert encoded.scale is not None
     sizes = np.abs(encoded.scale.astype(np.float64))
-    return bool(((sizes >= SMALLEST_NORMAL) & (sizes <= _FP16_MAX)).all())
+    return bool(((sizes >= SMALLEST_NORMAL) & (sizes <= FP16_MAX)).all())
 
 
 @cache

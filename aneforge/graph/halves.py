@@ -1,8 +1,11 @@
-"""Single precision to fp16, ties to even, several times faster than NumPy's own cast, and with the same bits."""
+"""The end of fp16; and single precision rounded to it several times faster than NumPy's own cast, to the same bits."""
 
 from __future__ import annotations
 
 import numpy as np
+
+FP16_MAX = 65504.0
+"""The largest finite number of fp16."""
 
 _SIZE = np.uint32(0x7FFFFFFF)
 _SIGN = np.uint32(0x8000)

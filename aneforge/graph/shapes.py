@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aneforge.errors import GraphError
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import Shape
 
 
@@ -65,7 +66,7 @@ def number(value: Any, what: str) -> float:
         raise GraphError(f"{what} must be a number, not {value!r}") from None
     if math.isnan(result):
         raise GraphError(f"{what} is NaN; give a number")
-    if math.isfinite(result) and abs(result) > 65504.0:
+    if math.isfinite(result) and abs(result) > FP16_MAX:
         raise GraphError(f"{what} is {result:g}, beyond the fp16 limit of 65504")
     return result
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aneforge.graph.forms import FormContext, OtherForm, Site, number_of
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import make
 from aneforge.graph.ops.elementwise import maximum, where
 from aneforge.graph.ops.leaf import const
@@ -21,7 +22,6 @@ MASKED = 3e4
 PROBABILITY_FACTOR = 64.0
 """By what probabilities are multiplied before a product: the error of 4096 keys went from 3.95 % to 0.06 % (N75)."""
 _MOST_OF_ONE = 4096.0  # a probability of one times more than this leaves little room below 32768
-_LARGEST = 65504.0
 _MOVES = ("reshape", "transpose", "expand_dims", "squeeze", "cast")
 _MASKED_BY = ("add", "sub", "mul", "select", "maximum", "minimum")
 
@@ -213,8 +213,8 @@ def _long_division(node: Tensor, context: FormContext) -> Site | None:
     if not divisor or not math.isfinite(divisor):
         return None
     step = abs(divisor)
-    largest = context.factors.get(node.uid, _LARGEST)
-    powers = [step * 2.0**power for power in range(48) if step * 2.0**power <= min(largest, _LARGEST)]
+    largest = context.factors.get(node.uid, FP16_MAX)
+    powers = [step * 2.0**power for power in range(48) if step * 2.0**power <= min(largest, FP16_MAX)]
 
     def build(x: Tensor) -> Tensor:
         rest = x.abs()

@@ -20,8 +20,7 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.cache import SharedCache
 from aneforge.graph.encoding import Encoded
-
-FP16_MAX = 65504.0
+from aneforge.graph.halves import FP16_MAX
 
 
 class Weight:

@@ -12,12 +12,12 @@ from aneforge.anec.ir import Module, Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.legal.findings import ANY_DATA, ANY_FINITE, PROMISED, WORST_CASE, NumberFinding
 from aneforge.compiler.legal.rules.base import rule_records
+from aneforge.graph.halves import FP16_MAX
 from aneforge.numerics.products import INTEGER_CEILING, largest_integer_sum, largest_sum
 from aneforge.numerics.rules import has_rule, is_clamped_copy, is_summed_before_a_table, largest_score, own_error
 from aneforge.numerics.underflow import NOTICED, Underflow, underflows_of
 from aneforge.numerics.values import Value
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.contraction import stored_as_int8
 from aneforge.targets.assumed import compile_fact
@@ -42,7 +42,7 @@ LOSSES = {
 """The rules of this analysis: what shows each, and what it is about."""
 
 _LONG = 1024  # numbers in a sum from which its roundings matter, and from which numbers of ordinary size overflow
-_E = math.log(LARGEST)
+_E = math.log(FP16_MAX)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def losses_of(step: Step) -> Iterator[Risk]:
     # speak for it, the analysis stops there and says so (``stops``).
     first = step.value.special and not any(value.special for value in step.read) and has_rule(op)
     if first and step.basis != WORST_CASE and not any(risk.lost for risk in known):
-        yield _risk(step, "overflow", math.inf, LARGEST, f"the result of {op.kind} can exceed 65504", _SCALE)
+        yield _risk(step, "overflow", math.inf, FP16_MAX, f"the result of {op.kind} can exceed 65504", _SCALE)
 
 
 def _risk(step: Step, rule: str, reaches: float, limit: float, message: str, hint: str, **more: Any) -> Risk:
@@ -231,20 +231,20 @@ def _gained(step: Step) -> Iterator[Risk]:
                     "clip the exponent, or use the function for large arguments")  # fmt: skip
     elif step.value.special:
         factor = abs(float(step.op.attrs.get("gain", 1.0))) * (step.read[1].size if len(step.read) > 1 else 1.0)
-        yield _risk(step, "overflow", factor * step.read[0].size, LARGEST, "a scaled number can exceed 65504", _SCALE)
+        yield _risk(step, "overflow", factor * step.read[0].size, FP16_MAX, "a scaled number can exceed 65504", _SCALE)
 
 
 def _paired(step: Step) -> Iterator[Risk]:
     if step.value.special:
         kind, sizes = step.op.kind, [value.size for value in step.read]
         reach = math.prod(sizes) if kind == "mult" else sum(sizes)
-        yield _risk(step, "overflow", reach, LARGEST, f"the result of {kind} can exceed 65504", _SCALE)
+        yield _risk(step, "overflow", reach, FP16_MAX, f"the result of {kind} can exceed 65504", _SCALE)
 
 
 def _divided(step: Step) -> Iterator[Risk]:
     below = step.read[1]
     if below.low <= 0.0 <= below.high:
-        yield _risk(step, "division", math.inf, LARGEST, "the divisor can be zero",
+        yield _risk(step, "division", math.inf, FP16_MAX, "the divisor can be zero",
                     "add a small number to the divisor, or clip it away from zero", value=below)  # fmt: skip
 
 
@@ -254,11 +254,11 @@ def _summed(step: Step) -> Iterator[Risk]:
     squares = bool(op.attrs.get("square_input"))
     term = value.size**2 if squares else value.size
     if step.value.special and op.kind == "reduce_avg":
-        yield _risk(step, "overflow", term, LARGEST, _SQUARE if squares else "a mean of infinite numbers",
+        yield _risk(step, "overflow", term, FP16_MAX, _SQUARE if squares else "a mean of infinite numbers",
                     "scale the numbers down first")  # fmt: skip
     elif step.value.special:
         what = "squares" if squares else "numbers"
-        yield _risk(step, "overflow", count * term, LARGEST, f"a sum of {count} {what} can exceed 65504",
+        yield _risk(step, "overflow", count * term, FP16_MAX, f"a sum of {count} {what} can exceed 65504",
                     "promise the size of the data with input(max_abs=...), scale it down first, or take the mean: it "
                     "is finite where the sum is not (af.reduce_sum_to_matmul adds by a product)",
                     rewrite="sum-as-product", likely=count >= _LONG)  # fmt: skip
@@ -274,8 +274,8 @@ def _normed(step: Step) -> Iterator[Risk]:
     """The mean of squares is finite, however many they are; one square may not be."""
     value = step.read[0]
     reach = min(2 * value.size, value.width) ** 2
-    if reach >= LARGEST:
-        yield _risk(step, "variance", reach, LARGEST,
+    if reach >= FP16_MAX:
+        yield _risk(step, "variance", reach, FP16_MAX,
                     "the square of a number more than 255.9 from the mean is infinite; the result is then zero",
                     "scale the input of the norm down: its result does not change")  # fmt: skip
 
@@ -293,8 +293,8 @@ _SQUARE = "the square of a number above 255.9 is infinite"
 _RULES: dict[str, Callable[[Step], Iterator[Risk]]] = {
     "exp2": _overflow(_E, "the power exceeds 65504 from an exponent of 11.09 on (16 for powers of two)",
                       "subtract the largest exponent first, or clip it"),
-    "square": _overflow(math.sqrt(LARGEST), _SQUARE, "scale it down first"),
-    "sqr": _overflow(math.sqrt(LARGEST), _SQUARE, "scale it down first"),
+    "square": _overflow(math.sqrt(FP16_MAX), _SQUARE, "scale it down first"),
+    "sqr": _overflow(math.sqrt(FP16_MAX), _SQUARE, "scale it down first"),
     "gain_offset_control": _gained,
     "invert": _overflow(0.0, "the reciprocal of zero is infinite", "keep the divisor away from zero"),
     "r_sqrt": _overflow(0.0, "the reciprocal root of zero is infinite", "add a small number first"),

@@ -12,12 +12,12 @@ import numpy as np
 
 from aneforge.compiler.legal.findings import ANY_FINITE, PROMISED
 from aneforge.graph.graph import Graph
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.stable_forms import logsumexp_of, softplus_of
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.losses import Risk, evidence_of
 from aneforge.numerics.underflow import NOTICED
 from aneforge.numerics.values import Value
-from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 
 _MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through
@@ -47,7 +47,7 @@ def infinite_constants(graph: Graph, names: Mapping[int, str]) -> Iterator[Risk]
         count = int(np.isinf(stored.array).sum())
         if count:
             yield _risk(
-                node, names[node.uid], "infinite-constant", None, LARGEST, math.inf,
+                node, names[node.uid], "infinite-constant", None, FP16_MAX, math.inf,
                 f"{count} of {stored.size} numbers are infinite in fp16, which ends at 65504, as -1e9 and -3.4e38 "
                 "are; a row that is masked everywhere then has no softmax (NaN elsewhere, even weights here)",
                 "mask with -3e4, which is finite in sums too, or choose with a where",
@@ -165,7 +165,7 @@ def _with_rewrite(risk: Risk, node: Tensor | None, spelled_out: Mapping[int, str
         return risk
     factor = risk.factor
     if rewrite == "scaled-cumsum" and risk.rule != "underflow":
-        if not math.isfinite(risk.reaches) or risk.reaches >= LARGEST:
+        if not math.isfinite(risk.reaches) or risk.reaches >= FP16_MAX:
             return risk  # the sums themselves are beyond fp16
         factor = 2.0 ** -math.ceil(math.log2(4 * risk.reaches / CEILING))
     return replace(risk, rewrite=rewrite, factor=factor)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from aneforge.graph.graph import Graph
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.promises import promised_range
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import hands_on
 from aneforge.numerics.values import OPEN, Value
-from aneforge.sim.half import LARGEST
 
 _MOST = 1 << 26  # numbers of a table that is looked through
 
@@ -21,7 +21,7 @@ def promised_values(graph: Graph, names: Mapping[int, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for node in graph.inputs:
         ends = (0.0, 1.0) if node.dtype == "bool" else promised_range(node)
-        bounded = ends is not None and ends[1] <= LARGEST  # a promise beyond fp16 says nothing
+        bounded = ends is not None and ends[1] <= FP16_MAX  # a promise beyond fp16 says nothing
         values[names[node.uid]] = as_stored(*ends) if ends is not None and bounded else OPEN
     return values
 

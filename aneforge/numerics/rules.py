@@ -13,11 +13,11 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op
 from aneforge.anec.traits import Trait
+from aneforge.graph.halves import FP16_MAX
 from aneforge.numerics.products import SHARES_OVER, product
 from aneforge.numerics.unary import through
 from aneforge.numerics.values import ANYTHING, Value, hull, product_error, rounded, rounding, scaled
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.assumed import constant
@@ -225,11 +225,11 @@ def _attended(engine: Engine, op: Op, q: Value, k: Value, v: Value, scale: Value
     """A mean of the values, with weights that add up to one but for their roundings."""
     keys = op.operands[1].shape[2]
     scores = largest_score(op, q, k)
-    if any(value.special for value in (q, k, v, scale, *mask)) or scores >= CEILING or scores * scale.size >= LARGEST:
+    if any(value.special for value in (q, k, v, scale, *mask)) or scores >= CEILING or scores * scale.size >= FP16_MAX:
         return ANYTHING
     if not op.attrs.get("subtract_max"):  # the sum of the powers has to be finite
         largest = scores * scale.size + sum(plane.size for plane in mask)
-        if largest > math.log(LARGEST) or keys * math.exp(largest) >= LARGEST:
+        if largest > math.log(FP16_MAX) or keys * math.exp(largest) >= FP16_MAX:
             return ANYTHING
     reach = SHARES_OVER * v.size + keys * 2.0**-15
     return Value(-reach, reach, False, 2 * reach) if reach < CEILING else ANYTHING

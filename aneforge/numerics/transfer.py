@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from aneforge.anec.ir import Module, Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
+from aneforge.graph.halves import FP16_MAX
 from aneforge.numerics.losses import Risk, Step, losses_of
 from aneforge.numerics.products import product_form
 from aneforge.numerics.rules import (
@@ -24,7 +25,6 @@ from aneforge.numerics.rules import (
 from aneforge.numerics.stored import remembered, weight_of
 from aneforge.numerics.values import ALL_AT_ONCE, EACH_ALONE, NOT_KNOWN, OPEN, STORED, Value, of_array
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import LARGEST
 
 _MOVES = kinds_with(Trait.MOVEMENT)
 _POINTWISE = kinds_with(Trait.POINTWISE)
@@ -104,7 +104,7 @@ def _within(derived: Value, stated: Iterable[Value]) -> Value:
     chip has of its own, as for the data of a crop."""
     for value in stated:
         low, high = max(derived.low, value.low), min(derived.high, value.high)
-        special = derived.special and (value.special or derived.size < LARGEST)
+        special = derived.special and (value.special or derived.size < FP16_MAX)
         open_low = derived.open_low and low == derived.low
         open_high = derived.open_high and high == derived.high
         derived = derived._replace(

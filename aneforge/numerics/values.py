@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aneforge.sim.half import LARGEST
+from aneforge.graph.halves import FP16_MAX
 
 _RELATIVE, _SMALLEST = 2.0**-11, 2.0**-24
 _LOST = 65520.0  # from here on a rounding gives infinity
@@ -63,9 +63,9 @@ class Value(NamedTuple):
         return Value(low, max(low, high), False, self.error)
 
 
-OPEN = Value(-LARGEST, LARGEST, False, 0.0, True, True)
+OPEN = Value(-FP16_MAX, FP16_MAX, False, 0.0, True, True)
 """Any finite number: an input that nobody bounded."""
-ANYTHING = Value(-LARGEST, LARGEST, True, math.inf)
+ANYTHING = Value(-FP16_MAX, FP16_MAX, True, math.inf)
 
 
 def rounding(size: float) -> float:

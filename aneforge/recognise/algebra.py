@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
 _TOLERANCE = 2e-3  # a constant such as 1 / sqrt(2) may have been rounded to fp16 on its way
@@ -27,7 +28,7 @@ def number(node: Tensor) -> float | None:
 def scaled(x: Tensor, factor: float) -> Tensor:
     """``x`` times a number. A number that fp16 holds is a constant; any other stays an attribute, which has more
     digits. A number that only the rounding of its factors keeps from being one of fp16's is that number."""
-    half = float(np.float16(factor)) if abs(factor) < 65504 else factor
+    half = float(np.float16(factor)) if abs(factor) < FP16_MAX else factor
     if math.isclose(half, factor, rel_tol=1e-6):
         return x if half == 1.0 else x * half
     return x.linear_activation(float(np.float32(factor)), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import make
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -15,7 +16,7 @@ _BIASED = {"linear": -1, "conv": 1, "conv_transpose": 1}
 
 
 _MOST_PRODUCT_AXES = 4  # the rule "products of rank 5" refuses more
-_SMALLEST, _LARGEST = 2.0**-24, 65504.0  # of fp16: a factor beyond them is several products
+_SMALLEST = 2.0**-24  # of fp16: a factor below it, or above its end, is several products
 
 
 def _nothing(node: Tensor, scene: Scene) -> Tensor | None:
@@ -60,7 +61,7 @@ def _one_scale(node: Tensor, scene: Scene) -> Tensor | None:
     if outer is None or inner is None or not scene.is_private(outer[0]):
         return None
     factor = inner[1] * outer[1]
-    return scaled(inner[0], factor) if _SMALLEST < abs(factor) < _LARGEST else None
+    return scaled(inner[0], factor) if _SMALLEST < abs(factor) < FP16_MAX else None
 
 
 def _features_norm(node: Tensor, scene: Scene) -> Tensor | None:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from aneforge.graph.halves import FP16_MAX
+
 Array = np.ndarray
-LARGEST = 65504.0
 SMALLEST_NORMAL = 2.0**-14
 _BITS = 11  # significant bits of a normal number
 _GRID = -24  # the exponent of the smallest step
@@ -49,7 +50,7 @@ def _rounded(values: Array, grid: int | None) -> Array:
 
 
 def _finite_range(values: Array) -> Array:
-    return np.where(np.abs(values) > LARGEST, np.copysign(np.inf, values), values)
+    return np.where(np.abs(values) > FP16_MAX, np.copysign(np.inf, values), values)
 
 
 def exponents(values: Array) -> Array:

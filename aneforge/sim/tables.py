@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.graph.halves import FP16_MAX
 from aneforge.sim import native
 from aneforge.sim.half import round_half, rounded_away
 from aneforge.targets.numeric_facts import activation_tables, numeric_record
@@ -34,7 +35,6 @@ Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
 _LOG2_E = 1.4423828125  # log2(e) and ln 2 as fp16 holds them (N58)
 _LN_2 = 0.693359375
-_LARGEST = 65504.0
 _MINUS_INFINITY = -65536.0  # what a multiplier reads of it: the largest exponent is an ordinary one there (N31)
 
 
@@ -237,7 +237,7 @@ def _fitted_knots(record: Mapping[str, Any]) -> Knots:
     knots = np.array(record["knots"])
     if "zero" in record:
         knots[round(-low * (len(knots) - 1) / (high - low))] = record["zero"]
-    return Knots(low, high, knots, Tail(low, 0.0), Tail(_LARGEST, _LARGEST, slope=1.0))
+    return Knots(low, high, knots, Tail(low, 0.0), Tail(FP16_MAX, FP16_MAX, slope=1.0))
 
 
 # Functions of an exponent and a mantissa.

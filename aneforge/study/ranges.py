@@ -11,11 +11,11 @@ import numpy as np
 from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, ArgumentError, nearest
 from aneforge.graph.graph import Graph
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 from aneforge.inputs import samples_of
 from aneforge.numerics.promises import as_stored, promised_values
 from aneforge.numerics.values import ANYTHING, Value
-from aneforge.sim.half import LARGEST
 from aneforge.study.runner import RegionValues
 from aneforge.study.study import Study
 from aneforge.targets.chip import Target
@@ -122,7 +122,7 @@ def _widen(seen: dict[str, tuple[float, float]], name: str, numbers: np.ndarray)
 def _with_margin(low: float, high: float, margin: float) -> tuple[float, float]:
     middle, half = (low + high) / 2, (high - low) / 2
     reach = max(half * margin, abs(middle) * (margin - 1))
-    return max(middle - reach, -LARGEST), min(middle + reach, LARGEST)
+    return max(middle - reach, -FP16_MAX), min(middle + reach, FP16_MAX)
 
 
 def _value(name: str, bounds: Any) -> Value:
@@ -140,6 +140,6 @@ def _value(name: str, bounds: Any) -> Value:
         raise AneforgeError(
             f"{name}: the range from {bounds[0]!r} to {bounds[1]!r} runs backwards. Give the low end first."
         )
-    if not math.isfinite(low) or not math.isfinite(high) or max(-low, high) > LARGEST:
+    if not math.isfinite(low) or not math.isfinite(high) or max(-low, high) > FP16_MAX:
         return ANYTHING
     return as_stored(low, high)

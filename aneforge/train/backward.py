@@ -12,13 +12,13 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.autodiff import gradients
 from aneforge.graph.graph import Graph
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import entry, located
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.train.losses import CEHandle
 
 Objective = Tensor | CEHandle
-_LARGEST = 65504.0  # of fp16 (N01)
 
 
 @entry
@@ -71,7 +71,7 @@ class Root:
     def stored(self, loss_scale: float) -> tuple[float, float]:
         """The factor as fp16 holds it, and the loss scale that it stands for, which gradients are divided by."""
         number = loss_scale / self.divisor
-        if number > _LARGEST:
+        if number > FP16_MAX:
             raise GraphError(
                 f"loss_scale {loss_scale:g}: the gradient starts at {number:g}, and fp16 ends at 65504. Use a smaller "
                 "scale, or a loss that is a mean(): its scale is divided by the number of elements first"

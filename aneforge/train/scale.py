@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from aneforge.graph.halves import FP16_MAX
+
 _BITS = 4  # that a number must keep: as many as gradcheck's tolerance asks for
 _SHARE = 0.01  # of the numbers of a node that may keep fewer (U128)
 _ROOM = 8.0  # how far the largest number stays from its ceiling, since later steps differ (U128)
@@ -23,7 +25,7 @@ class Span(NamedTuple):
     """What an op's result can hold: the value of its last digit at small numbers, and where it ends."""
 
     digit: float = 2.0**-24
-    ceiling: float = 65504.0
+    ceiling: float = FP16_MAX
 
     @property
     def floor(self) -> float:

@@ -11,6 +11,7 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.encoding import SMALLEST_NORMAL
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.weights import Weight, derived_weight, intern_weight
 
 
@@ -26,13 +27,13 @@ def stored_weight(module: Module, op: Op) -> Weight | None:
 
 
 def fits_fp16(values: np.ndarray) -> bool:
-    return bool(np.abs(values).max(initial=0.0) <= 65504.0)
+    return bool(np.abs(values).max(initial=0.0) <= FP16_MAX)
 
 
 def keeps_digits(values: np.ndarray | float) -> bool:
     """Whether fp16 holds every number to its 11 bits: none runs over, none but zero is below the normal range."""
     sizes = np.abs(np.asarray(values, np.float64))
-    return bool(((sizes == 0.0) | ((sizes >= SMALLEST_NORMAL) & (sizes <= 65504.0))).all())
+    return bool(((sizes == 0.0) | ((sizes >= SMALLEST_NORMAL) & (sizes <= FP16_MAX))).all())
 
 
 @pass_("fold-batch-norm", 1, ensures=["no batch norms"], rounds=True, only=["batch_norm"])

@@ -18,13 +18,14 @@ from aneforge.frontends.coreai import compressed
 from aneforge.frontends.coreai.known import scan_function, slice_places, split_sizes, spread_shape
 from aneforge.frontends.coreai.table import REFUSED
 from aneforge.frontends.coreml.table import ROWS as MIL
-from aneforge.frontends.forms import LARGEST, as_number, sliced
+from aneforge.frontends.forms import as_number, sliced
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import Block, is_whole
 from aneforge.frontends.rows import Row, apply
 from aneforge.frontends.values import NoForm, Value
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
 Array = np.ndarray
@@ -180,7 +181,7 @@ def _transposed(op: Op) -> Tensor:
 
 
 def _max_pool(op: Op) -> Tensor:
-    x, pads = _absorb_padding(op, lambda fill: fill <= -LARGEST)
+    x, pads = _absorb_padding(op, lambda fill: fill <= -FP16_MAX)
     size, stride, dilation = _window(op)
     return forms.max_pool(x, size, stride=stride, pads=pads, dilation=dilation, ceil=op.truth("ceil_mode"))
 
@@ -370,7 +371,7 @@ def _reduce(op: Op) -> Tensor:
     x, start = as_number(op.value()), op.number("start")
     axes = op.axes(x.ndim)
     total = function(x, tuple(sorted(axes))) if axes else x
-    is_extreme = kind in ("maximum", "minimum") and abs(start) > LARGEST and (start < 0) == (neutral < 0)
+    is_extreme = kind in ("maximum", "minimum") and abs(start) > FP16_MAX and (start < 0) == (neutral < 0)
     return total if start == neutral or is_extreme else join(total, as_number(op.value("start")))
 
 
@@ -390,7 +391,7 @@ def _reduce_index(op: Op) -> Tensor:
         raise NoForm("the block of a position must be one comparison")
     largest = compared == [candidate, best]
     start, x = op.number("start"), as_number(op.value())
-    if (start > -LARGEST if largest else start < LARGEST) or op.whole("first") != 0:
+    if (start > -FP16_MAX if largest else start < FP16_MAX) or op.whole("first") != 0:
         raise NoForm(
             f"start value {start:g} at index {op.whole('first')} is not supported; use an infinite value and index 0"
         )

@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 
-from aneforge.frontends.forms.numbers import LARGEST, as_factor, as_number, fp16_exact, known_number, single, truncated
+from aneforge.frontends.forms.numbers import as_factor, as_number, fp16_exact, known_number, single, truncated
 from aneforge.frontends.values import Numeric, Value
 from aneforge.graph import builders as af
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.recognise import algebra
@@ -39,9 +40,9 @@ def scaled(x: Tensor, factor: float) -> Tensor:
     products, so that zero stays zero and results in range stay in range: (1 - mask) * -1e9 is 0 or minus infinity."""
     if factor == 1.0:
         return x
-    if math.isfinite(factor) and abs(factor) > LARGEST:
+    if math.isfinite(factor) and abs(factor) > FP16_MAX:
         factor = math.copysign(min(abs(factor), _ENDLESS), factor)
-        while abs(factor) > LARGEST:
+        while abs(factor) > FP16_MAX:
             x, factor = x * _STEP, factor / _STEP
     return algebra.scaled(x, single(factor))
 
@@ -50,7 +51,7 @@ def shifted(x: Tensor, offset: float) -> Tensor:
     """``x`` plus a number. A number that makes every sum infinite is replaced by infinity."""
     if offset == 0.0:
         return x
-    offset = math.copysign(math.inf, offset) if abs(offset) > 2 * LARGEST else offset
+    offset = math.copysign(math.inf, offset) if abs(offset) > 2 * FP16_MAX else offset
     offset = single(offset)
     return x + offset if fp16_exact(offset) else x.linear_activation(1.0, offset)
 
@@ -59,15 +60,15 @@ def added(a: Value | float, b: Value | float) -> Tensor:
     for x, other in ((a, b), (b, a)):
         if isinstance(x, Tensor) and (offset := known_number(other, x.ndim)) is not None:
             return shifted(as_number(x), offset)
-    return as_number(a, 2 * LARGEST) + as_number(b, 2 * LARGEST)
+    return as_number(a, 2 * FP16_MAX) + as_number(b, 2 * FP16_MAX)
 
 
 def subtracted(a: Value | float, b: Value | float) -> Tensor:
     if isinstance(a, Tensor) and (offset := known_number(b, a.ndim)) is not None:
         return shifted(as_number(a), -offset)
-    if isinstance(b, Tensor) and (offset := known_number(a, b.ndim)) is not None and abs(offset) <= LARGEST:
+    if isinstance(b, Tensor) and (offset := known_number(a, b.ndim)) is not None and abs(offset) <= FP16_MAX:
         return offset - as_number(b) if fp16_exact(offset) else as_number(b).linear_activation(-1.0, single(offset))
-    return as_number(a, 2 * LARGEST) - as_number(b, 2 * LARGEST)
+    return as_number(a, 2 * FP16_MAX) - as_number(b, 2 * FP16_MAX)
 
 
 def multiplied(a: Value | float, b: Value | float) -> Tensor:
@@ -151,9 +152,9 @@ def clamped(x: Numeric, low: Value | float | None = None, high: Value | float | 
     if any(bound is not None and not isinstance(bound, float) for bound in bounds):
         x = x if low is None else af.maximum(x, as_number(low))
         return x if high is None else af.minimum(x, as_number(high))
-    least, most = (bound if isinstance(bound, float) and abs(bound) <= LARGEST else None for bound in bounds)
+    least, most = (bound if isinstance(bound, float) and abs(bound) <= FP16_MAX else None for bound in bounds)
     for bound, side in ((bounds[0], 1.0), (bounds[1], -1.0)):
-        if isinstance(bound, float) and abs(bound) > LARGEST and bound * side > 0:
+        if isinstance(bound, float) and abs(bound) > FP16_MAX and bound * side > 0:
             return const(np.full(x.shape, bound * math.inf))  # no number is inside the bounds
     if least is None and most is None:
         return x
@@ -171,6 +172,6 @@ def _bound(bound: Value | float | None, rank: int) -> Value | float | None:
 
 def _one_side(x: Tensor, low: float | None, high: float | None) -> Tensor:
     if low is not None:
-        return af.maximum(x, low) if fp16_exact(low) else x.clip(low, LARGEST)
+        return af.maximum(x, low) if fp16_exact(low) else x.clip(low, FP16_MAX)
     assert high is not None
-    return af.minimum(x, high) if fp16_exact(high) else x.clip(-LARGEST, high)
+    return af.minimum(x, high) if fp16_exact(high) else x.clip(-FP16_MAX, high)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms.numbers import LARGEST
 from aneforge.frontends.values import NoForm, Value, as_tensor
 from aneforge.graph import builders as af
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["broadcast_to", "gathered", "joined", "padded", "parts", "reshaped", "sliced", "stacked", "transposed"]
@@ -102,5 +102,5 @@ def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant",
             named = np.pad(np.arange(x.shape[axis]), pair, mode=mode)
             x = af.gather(x, named, axis=axis) if any(pair) else x
             widths = [(0, 0) if i == axis else width for i, width in enumerate(widths)]
-    fill = fill if abs(fill) <= LARGEST else math.copysign(math.inf, fill)
+    fill = fill if abs(fill) <= FP16_MAX else math.copysign(math.inf, fill)
     return af.pad(x, list(widths), mode, fill) if any(map(any, widths)) else x

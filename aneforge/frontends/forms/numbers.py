@@ -7,11 +7,11 @@ import numpy as np
 from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = [
-    "LARGEST",
     "MASKED",
     "added_mask",
     "are_truths",
@@ -28,14 +28,13 @@ __all__ = [
 
 Array = np.ndarray
 
-LARGEST = 65504.0
 """The largest number of fp16. A finite constant beyond it is infinite on the engine."""
 
 MASKED = -30000.0
 """Added to a score that must not count, where the file gives truth values and leaves the number to us. Far enough
 below any score that its exponential is zero, and above -32768, where sums in the accumulators are infinite (N04)."""
 
-_SURELY = LARGEST * 2.0**24  # its product with any fp16 number except zero is infinite
+_SURELY = FP16_MAX * 2.0**24  # its product with any fp16 number except zero is infinite
 
 
 def fp16_exact(number: float) -> bool:
@@ -60,7 +59,7 @@ def known_number(value: object, rank: int) -> float | None:
     return None
 
 
-def as_fp16(value: Value, limit: float = LARGEST) -> Value:
+def as_fp16(value: Value, limit: float = FP16_MAX) -> Value:
     """A known array as the engine reads it: a finite number beyond ``limit`` becomes infinite, as in rounding to fp16.
 
     A user's number is never moved to another finite one: a mask of -1e9 is minus infinity to the chip, and ``risks``
@@ -73,7 +72,7 @@ def as_fp16(value: Value, limit: float = LARGEST) -> Value:
     return np.where(np.abs(wide) > limit, np.copysign(np.inf, wide), wide)
 
 
-def as_number(value: Value | bool | float, limit: float = LARGEST) -> Tensor:
+def as_number(value: Value | bool | float, limit: float = FP16_MAX) -> Tensor:
     """A value to compute with: truth values are 0 and 1, and constants go through :func:`as_fp16`."""
     if isinstance(value, Tensor):
         return value.cast() if value.dtype in ("bool", "uint8") else value

@@ -9,10 +9,10 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.movement import padded
-from aneforge.frontends.forms.numbers import LARGEST
 from aneforge.frontends.values import NoForm, Value, known
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor
 
@@ -383,7 +383,7 @@ def _window_elements(
 
 
 def _spaced_max(x: Tensor, axis: int, size: int, stride: int, pad: tuple[int, int], gap: int, ceil: bool) -> Tensor:
-    largest, *others = _window_elements(x, axis, size, stride, pad, gap, ceil, -LARGEST)
+    largest, *others = _window_elements(x, axis, size, stride, pad, gap, ceil, -FP16_MAX)
     for element in others:
         largest = af.maximum(largest, element)
     return largest

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.frontends.forms import LARGEST, added_mask
+from aneforge.frontends.forms import added_mask
 from aneforge.frontends.forms.attention import as_heads, as_line, attention, rotary
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.values import Array, NoForm, Value
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
 
@@ -86,7 +87,7 @@ def _additive_mask(mask: Value) -> Value:
             )
         return mask
     array = np.asarray(mask)
-    if ((~array).all(axis=-1) if array.dtype == bool else array.max(axis=-1) <= -LARGEST).any():
+    if ((~array).all(axis=-1) if array.dtype == bool else array.max(axis=-1) <= -FP16_MAX).any():
         raise NoForm("a row of the mask excludes every key; each query needs at least one key")
     return added_mask(array)
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.forms import LARGEST, scaled, truth
+from aneforge.frontends.forms import scaled, truth
 from aneforge.frontends.pytorch.hosted import RANDOM
 from aneforge.frontends.pytorch.node import Node, Rule
 from aneforge.frontends.pytorch.values import numeric
 from aneforge.graph import builders as af
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
@@ -54,8 +55,8 @@ def _masked_fill(node: Node, x: Any, mask: Any, value: Any) -> Tensor:
 def _nan_to_num(node: Node, x: Any, nan: Any = None, high: Any = None, low: Any = None) -> Tensor:
     """Infinities become the largest fp16 numbers."""
     tensor = numeric(x)
-    upper = LARGEST if high is None else min(float(high), LARGEST)
-    lower = -LARGEST if low is None else max(float(low), -LARGEST)
+    upper = FP16_MAX if high is None else min(float(high), FP16_MAX)
+    lower = -FP16_MAX if low is None else max(float(low), -FP16_MAX)
     numbers = af.where(tensor.equal(tensor), tensor, const(np.full((1,) * tensor.ndim, float(nan or 0.0))))
     return numbers.clip(lower, upper)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import Shape, entry, make, op
 from aneforge.graph.ops.elementwise import times
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import number, same_shape, whole_number
-from aneforge.graph.weights import FP16_MAX
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import OpDef, Shape, composed, definition, entry, make, op
 from aneforge.graph.ops.contraction import _patches, input_gradient, pads, taps
 from aneforge.graph.ops.elementwise import times
@@ -84,7 +85,7 @@ def _overlapping_gradient(g, y, x, kernel, stride, pad):
     """The windows laid out as an axis, a share of the gradient for each largest element, and the way back."""
     n, channels, height, width = y.shape
     laid = (n, channels, kernel[0] * kernel[1], height, width)
-    padded = x.pad(((0, 0), (0, 0), pad[:2], pad[2:]), value=-65504.0)
+    padded = x.pad(((0, 0), (0, 0), pad[:2], pad[2:]), value=-FP16_MAX)
     settings = {"stride": stride, "pad": (0, 0, 0, 0), "dilation": (1, 1), "groups": channels}
     places = taps(channels, kernel)
     windows = make(definition("conv"), (padded, places), settings).reshape(laid)

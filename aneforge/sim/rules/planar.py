@@ -10,8 +10,9 @@ import numpy as np
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
 from aneforge.compiler.legalise.legacy import FLOOR_DIVIDE
+from aneforge.graph.halves import FP16_MAX
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import LARGEST, gained, narrowed, paired, round_step, widened
+from aneforge.sim.half import gained, narrowed, paired, round_step, widened
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.reductions import REDUCTIONS, averaged, summed, totals
 from aneforge.sim.tables import activation, look_up
@@ -99,7 +100,7 @@ def weighed(engine: Engine, x: Array, axes: tuple[int, ...], subtract_max: bool 
     rounded (N28, N61). An attention may leave the maximum in: then a power above 11.09 is infinite (N29)."""
     shifted = paired("sub", x, narrowed(widened(x).max(axis=axes, keepdims=True))) if subtract_max else x
     powers = look_up(activation("exp2", (("base_e", 1.0),), engine.tables), shifted)
-    if math.prod(x.shape[axis] for axis in axes) <= LARGEST:
+    if math.prod(x.shape[axis] for axis in axes) <= FP16_MAX:
         return paired("div", powers, summed(powers, axes))
     whole = round_step(totals(powers, axes))  # inside the layer, where a sum has more exponents than fp16 (U50)
     return narrowed(widened(powers) / whole, twice=True)
