@@ -10,10 +10,15 @@ import pytest
 from onnx import TensorProto, helper
 
 import aneforge as af
+from aneforge.advice.forms import ATTENTION_FORMS
+from aneforge.advice.proposals import places_of
 from aneforge.graph import Graph
+from aneforge.graph.forms import applied
+from aneforge.graph.layer_forms import OP_FORMS
 from aneforge.graph.origins import Origin, derived_names, merged
 from aneforge.recognise import walk
 from aneforge.recognise.walk import recognised
+from aneforge.study.study import Study
 
 ENCODER, DETECTOR = "examples/tiny_encoder.onnx", "examples/detector.onnx"
 FILES = [(ENCODER, {"batch": 1}), (DETECTOR, None)]
@@ -165,3 +170,14 @@ def test_recognition_without_a_file_names_nothing():
     graph = recognised(Graph([x.relu().tanh().named("y")])).graph
     assert graph.file is None
     assert [node.name for node in graph.nodes] == ["x", None, "y"]
+
+
+def test_a_form_that_is_applied_comes_from_what_it_replaces():
+    graph = af.load(ENCODER, {"batch": 1})
+    study = Study(graph, "m5")
+    places = [places for places in places_of(study, [*ATTENTION_FORMS, *OP_FORMS]) if places.sites]
+    assert places
+    for group in places:
+        changed = applied(study.graph, group.sites)
+        assert all(node.origins for node in changed.operations)
+        assert changed.file is study.graph.file

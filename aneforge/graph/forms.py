@@ -11,6 +11,7 @@ from typing import Any
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import input as graph_input
+from aneforge.graph.origins import merged
 from aneforge.graph.tensor import Tensor
 
 
@@ -100,14 +101,16 @@ def applied(graph: Graph, sites: Sequence[Site]) -> Graph:
         site = chosen.get(node.uid)
         if site is not None:
             operands = tuple(rebuilt.get(operand.uid, operand) for operand in site.operands)
-            rebuilt[node.uid] = _signed(node, names[node.uid], site.build(*operands), operands)
+            rebuilt[node.uid] = _signed(site, names[node.uid], site.build(*operands), operands)
         elif any(operand.uid in rebuilt for operand in node.inputs):
             rebuilt[node.uid] = remade(node, [rebuilt.get(operand.uid, operand) for operand in node.inputs], node.name)
     outputs = []
     for node in graph.outputs:
         rebuilt[node.uid] = _as_output(rebuilt.get(node.uid, node), names[node.uid])
         outputs.append(rebuilt[node.uid])
-    return Graph(outputs, graph.states, graph.route)
+    changed = Graph(outputs, graph.states, graph.route)
+    changed.file = graph.file
+    return changed
 
 
 def _as_output(node: Tensor, name: str) -> Tensor:
@@ -117,11 +120,13 @@ def _as_output(node: Tensor, name: str) -> Tensor:
     return remade(node, node.inputs, name)
 
 
-def _signed(node: Tensor, name: str, result: Tensor, operands: Sequence[Tensor]) -> Tensor:
-    """Give the new nodes the user's line, and names that lead back to the user's node."""
+def _signed(site: Site, name: str, result: Tensor, operands: Sequence[Tensor]) -> Tensor:
+    """Give the new nodes the user's line, the origins of all that they stand for, and names that lead back to the
+    user's node."""
     known = {operand.uid for operand in operands}
+    origins = merged(*(node.origins for node in rebuilt_by(site)))
     for number, built in enumerate(_between(result, known)):
-        built.where = node.where
+        built.where, built.origins = site.node.where, origins
         built.name = built.name or f"{name}.{number}"
     result.name = name
     return result
