@@ -63,8 +63,8 @@ def analysis(
     """Walk a program of a graph with what is known of its inputs and nodes, by name. The program may be unfinished:
     from phase 2 on, all that decides numbers is decided."""
     walked = walk(Engine.of(target), module, known, errors=False)
-    found = Analysis(graph, names, walked, ())
-    of_nodes = node_losses(graph, names, found.value_of)
+    ranges = Analysis(graph, names, walked, ())
+    of_nodes = node_losses(graph, names, ranges.value_of)
     risks = _once([*of_nodes, *with_rewrites(walked.risks, graph, names)])
     return Analysis(graph, names, walked, tuple(risks))
 
@@ -104,8 +104,8 @@ def due_risks(graph: Graph, program: Program) -> list[Risk]:
     known = promised_values(graph, names)
     if not has_questions(program.module, known):
         return []
-    found = analysis(graph, names, program.module, program.target, known)
-    return [risk for risk in found.risks if risk.due]
+    analysed = analysis(graph, names, program.module, program.target, known)
+    return [risk for risk in analysed.risks if risk.due]
 
 
 def arithmetic_of(target: Target) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aneforge.compiler.refusal import Refusal
 from aneforge.study.answers import Shelf
-from aneforge.study.preflight import OpReport, Preflight, Reports, Row
+from aneforge.study.preflight import OpReport, Preflight, Reports, NodeVerdict
 from aneforge.targets.chip import Target
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class _Copies(Reports):
     """The reports of all nodes that some nodes of a short graph stand for."""
 
-    def __init__(self, shelf: Shelf, rows: Sequence[Row], chip: Target, status: str, route: str) -> None:
+    def __init__(self, shelf: Shelf, rows: Sequence[NodeVerdict], chip: Target, status: str, route: str) -> None:
         super().__init__(rows, chip, status, route)
         self._shelf = shelf
 
@@ -40,7 +40,7 @@ class _Copies(Reports):
     def _copied(self) -> Iterator[OpReport]:
         condensed = self._shelf.condensed
         assert condensed is not None
-        rows: dict[int, list[Row]] = {}
+        rows: dict[int, list[NodeVerdict]] = {}
         for row in self.rows:
             rows.setdefault(condensed.places[row.node.uid], []).append(row)
         nodes, names = self._shelf.graph.nodes, self._shelf.names
@@ -73,7 +73,7 @@ class CondensedPreflight(Preflight):
         """A program results: nothing is rejected and nothing is too large."""
         return self._short.ok
 
-    def rows(self, status: str) -> Sequence[Row]:
+    def rows(self, status: str) -> Sequence[NodeVerdict]:
         """Those of the short form."""
         return self._short.rows(status)
 

@@ -57,7 +57,7 @@ _GRAVEST_FIRST = ("reject", "oversize", "risk", "placement", "decompose")
 _CONVERSION = "conversion"
 
 
-class Row(NamedTuple):
+class NodeVerdict(NamedTuple):
     """What is said of one node, before a chip's name is filled in: chips that say the same share it."""
 
     node: Tensor
@@ -79,7 +79,7 @@ class Row(NamedTuple):
 class OpReport:
     """What one chip does with one node, and why."""
 
-    def __init__(self, row: Row, chip: Target, listed: str, program_route: str) -> None:
+    def __init__(self, row: NodeVerdict, chip: Target, listed: str, program_route: str) -> None:
         self._row = row
         self.node, self.name = row.node, row.name
         self.target = chip
@@ -263,10 +263,10 @@ class OpReport:
 class Reports(Sequence[OpReport]):
     """The reports of one chip on some nodes, made when they are read."""
 
-    def __init__(self, rows: Sequence[Row], chip: Target, status: str, route: str) -> None:
+    def __init__(self, rows: Sequence[NodeVerdict], chip: Target, status: str, route: str) -> None:
         self.rows, self._chip, self._status, self._route = rows, chip, status, route
 
-    def _report(self, row: Row) -> OpReport:
+    def _report(self, row: NodeVerdict) -> OpReport:
         return OpReport(row, self._chip, self._status, self._route)
 
     @cached_property
@@ -318,12 +318,12 @@ class Preflight:
         """The five-tier family of the chip."""
         return self.target.family5
 
-    def rows(self, status: str) -> Sequence[Row]:
+    def rows(self, status: str) -> Sequence[NodeVerdict]:
         """The nodes of a status as far as rules alone say so, whatever the data."""
         return self._rows[status]
 
     @cached_property
-    def _rows(self) -> dict[str, list[Row]]:
+    def _rows(self) -> dict[str, list[NodeVerdict]]:
         signature = facts_of(self.target, check_reads()).signature
         if self.refusals:  # their words may differ between chips
             return self._rows_of(signature)
@@ -332,11 +332,11 @@ class Preflight:
             self._shared[key] = self._rows_of(signature)
         return self._shared[key]
 
-    def _rows_of(self, signature: tuple[str, ...]) -> dict[str, list[Row]]:
+    def _rows_of(self, signature: tuple[str, ...]) -> dict[str, list[NodeVerdict]]:
         refusals, records = self.refusals, self._surveyed.records
         own, by_place = self._passed(signature)
         special = {*refusals, *records, *own, *by_place}
-        rows: dict[str, list[Row]] = {status: [] for status in STATUSES}
+        rows: dict[str, list[NodeVerdict]] = {status: [] for status in STATUSES}
         native = rows["native"].append
         for node in self.graph.nodes:
             name, is_leaf = self._names[node.uid], node.definition.leaf and node.op not in COMPUTED_LEAVES
@@ -344,18 +344,18 @@ class Preflight:
                 continue  # the host does it where it hands integers over; nothing is computed
             if name not in special:
                 if not is_leaf:
-                    native(Row(node, name))
+                    native(NodeVerdict(node, name))
                 continue
             refusal, rewrites = refusals.get(name), tuple(records.get(name, ()))
             said: dict[str, tuple[Finding, ...]] = {}
             if refusal is None:
                 said = _by_kind(own.get(name, ())) if not rewrites and not is_leaf else {}
             if refusal is not None or (not is_leaf and not said):
-                row = Row(node, name, records=rewrites, refusal=refusal)
+                row = NodeVerdict(node, name, records=rewrites, refusal=refusal)
                 rows[row.status].append(row)
             for findings_of_kind in (said, _by_kind(by_place.get(name, ())) if refusal is None else {}):
                 for status, findings in findings_of_kind.items():
-                    rows[status].append(Row(node, name, findings))
+                    rows[status].append(NodeVerdict(node, name, findings))
         return rows
 
     def _passed(self, signature: tuple[str, ...]) -> tuple[dict[str, tuple[Finding, ...]], ...]:
@@ -434,9 +434,9 @@ class Preflight:
             if risk.due and risk.node in nodes:
                 lost.setdefault(risk.node, []).append(risk)
         order = {name: place for place, name in enumerate(nodes)}
-        rows = (Row(nodes[name], name, tuple(findings)) for name, findings in lost.items())
-        found = [OpReport(row, self.target, "risk", self.route) for row in rows]
-        return sorted([*self._reports["risk"], *found], key=lambda report: order[report.name])
+        rows = (NodeVerdict(nodes[name], name, tuple(findings)) for name, findings in lost.items())
+        by_ranges = [OpReport(row, self.target, "risk", self.route) for row in rows]
+        return sorted([*self._reports["risk"], *by_ranges], key=lambda report: order[report.name])
 
     @property
     def placement(self) -> Sequence[OpReport]:
