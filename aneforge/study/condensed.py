@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aneforge.compiler.refusal import Refusal
 from aneforge.study.answers import Shelf
-from aneforge.study.preflight import OpReport, Preflight, Reports, NodeVerdict
+from aneforge.study.preflight import NodeVerdict, OpReport, Preflight, Reports
 from aneforge.targets.chip import Target
 
 if TYPE_CHECKING:
