@@ -350,7 +350,7 @@ def test_a_graph_reaches_the_rule_and_one_beside_it_does_not(rule, build, speaks
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize(("words", "runtimes"), [(16384, {"coreml", "coreai"}), (16383, {"coreai"})])
 def test_a_decoder_with_its_head_has_a_ceiling_of_its_own_in_core_ml(words, runtimes):
-    (entry,) = af.preflight(attending(40, words), "m5").placement
+    (entry,) = (entry for entry in af.preflight(attending(40, words), "m5").placement if entry.rule == "program-size")
     assert {name for finding in entry.findings for name in finding.runtimes} == runtimes
     assert entry.op == "linear"
     assert af.preflight(attending(40, words), "m5").ok
@@ -409,8 +409,9 @@ def test_the_list_of_raised_rules_is_what_the_code_raises():
         ("gated-feed-forward", lambda: gated(8)),
         ("scales-along-the-input", lambda: scaled((32, 4))),
         ("palettes-of-codes-in-a-row", lambda: palettes(2.0)),
-        ("attention-of-few-queries", lambda: step(2)),
-        ("attention-of-few-queries", masked_step),
+        ("attention-of-few-queries, softmax-between-products", lambda: step(2)),
+        ("attention-of-few-queries, softmax-between-products", masked_step),
+        ("softmax-between-products", lambda: decoder(1, 32)),
         ("attention-of-few-queries", lambda: af.sdpa(x(1, 2, 4, 8), x(1, 2, 16, 8), x(1, 2, 16, 8))),
         ("argmax-of-channels", lambda: classes(1)),
         ("argmax-of-channels", lambda: x(4, 8).argmax(0)),
@@ -419,7 +420,7 @@ def test_the_list_of_raised_rules_is_what_the_code_raises():
     ],
 )
 def test_every_pattern_has_a_graph(name, build):
-    assert [match.pattern for match in matched_patterns(Graph([build()]))] == [name]
+    assert [match.pattern for match in matched_patterns(Graph([build()]))] == name.split(", ")
 
 
 def test_every_pattern_is_matched_by_a_graph_or_known_from_elsewhere():
@@ -440,7 +441,7 @@ def test_every_pattern_is_matched_by_a_graph_or_known_from_elsewhere():
         lambda: x(1, 4, 1, 64).softmax(-1),
         lambda: (x(1, 4, 1, 64) * 0.5).softmax(-1),
         lambda: af.matmul(x(4, 8), weight(8, 16)).softmax(-1),
-        lambda: decoder(1, 32),
+        lambda: (x(8, 4) @ x(4, 8)).softmax(-1) + x(8, 8),
         lambda: x(4, 8).sigmoid_hard(1 / 6, 0.5) * x(4, 8),
         lambda: af.conv(af.conv(x(1, 4, 1, 32), weight(8, 4, 1, 1)).silu() * x(1, 8, 1, 32), weight(4, 8, 1, 1)),
     ],

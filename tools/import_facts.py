@@ -9,7 +9,8 @@ change on the way in, and nothing is lost (``tests/test_import.py`` unpacks ever
   order of ``targets``; what only a few cells have (notes, conflicts, losing values) sits in ``extra``.
 
 A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
-its conflicts and sources; its facts on compile, load and size are a topic of their own.
+its conflicts and sources; its facts on compile, load and size are a topic of their own. Of a third one, in ``third``,
+the conflicts and sources are read; its README lists the sources as ``KEY what it is; KEY what it is``.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:
@@ -40,7 +41,7 @@ TOPICS = (
     "td_generations",
     "enums",
 )
-SECOND = "second"
+SECOND, THIRD = "second", "third"
 SECOND_TOPICS = ("lifecycle",)
 PROGRAM = "hwx"
 """The folder about compiled programs: containers, task headers and registers."""
@@ -111,11 +112,32 @@ def read_topic(folder: Path, topic: str) -> dict[str, Any]:
 
 
 def read_sources(folder: Path) -> dict[str, Any]:
-    return {**read_json(folder / "sources.json"), **read_json(folder / SECOND / "sources.json")}
+    listed = {**read_json(folder / "sources.json"), **read_json(folder / SECOND / "sources.json")}
+    newer = {}
+    for file in sorted((folder / THIRD).glob("*.json")):
+        document = read_json(file)
+        newer |= document.get("_meta", {}).get("sources", {}) if isinstance(document, dict) else {}
+    newer |= parse_sources((folder / THIRD / "README.md").read_text(encoding="utf-8"))
+    return listed | {key: about for key, about in newer.items() if key not in listed}
+
+
+def parse_sources(text: str) -> dict[str, str]:
+    """The source keys that a README lists in prose."""
+    match = re.search(r"Keys of sources: (.*?)\.\n\n", text, re.DOTALL)
+    if match is None:
+        raise SystemExit("README.md of the third collection has no paragraph 'Keys of sources: KEY what it is; ...'")
+    key = r"[A-Z][A-Z0-9.]*[A-Z0-9]"
+    sources = {}
+    for entry in " ".join(match[1].split()).split("; "):
+        keys, about = re.fullmatch(rf"((?:{key}, )*{key}) (.*)", entry).groups()  # type: ignore[union-attr]
+        sources |= dict.fromkeys(keys.split(", "), about)
+    return sources
 
 
 def read_conflicts(folder: Path) -> str:
-    return "\n".join((place / "CONFLICTS.md").read_text(encoding="utf-8") for place in (folder, folder / SECOND))
+    return "\n".join(
+        (place / "CONFLICTS.md").read_text(encoding="utf-8") for place in (folder, folder / SECOND, folder / THIRD)
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:

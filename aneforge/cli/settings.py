@@ -7,6 +7,7 @@ from aneforge.budgets import LIMITS
 SETTINGS = {
     "ANEFORGE_TARGET": "the chip of this machine",
     "ANEFORGE_TARGETS": "the chips of commands that name none (m1..m6)",
+    "ANEFORGE_OS": "the version of macOS that verdicts are about (the newest known)",
     "ANEFORGE_NATIVE": "0 turns the native kernel off",
     "ANEFORGE_NATIVE_PATH": "the instruction set of the native kernel",
     "ANEFORGE_THREADS": "how many threads a simulation may use",

@@ -60,7 +60,7 @@ class CondensedPreflight(Preflight):
         refusals: Callable[[], Mapping[str, Mapping[str, Refusal]]],
         whole: Callable[[Target], Preflight],
     ) -> None:
-        self.graph, self.target, self.route = shelf.graph, short.target, short.route
+        self.graph, self.target, self.route, self.os = shelf.graph, short.target, short.route, short.os
         self._shelf, self._short, self._ask_refusals, self._ask_whole = shelf, short, refusals, whole
 
     @property

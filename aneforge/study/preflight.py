@@ -38,6 +38,7 @@ from aneforge.study.operations import COMPUTED_LEAVES
 from aneforge.targets import Family, Target, op_routes
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.evidence import Fact
+from aneforge.targets.systems import applies_to, system
 
 if TYPE_CHECKING:
     from aneforge.numerics.analysis import Analysis
@@ -298,11 +299,14 @@ class Preflight:
         surveyed: Surveyed,
         route: str | None,
         shared: dict[Hashable, Any] | None = None,
+        os: str | None = None,
     ) -> None:
         self.graph = graph
         self.target = chip
         self._names = names
         self._surveyed = surveyed
+        self.os = system(os)
+        """The system that the answer is about."""
         self._shared = {} if shared is None else shared
         """What chips that were asked together share: range analyses, and rows where nothing is refused."""
         self.route = program_route(facts_of(chip, check_reads()), route)
@@ -327,7 +331,7 @@ class Preflight:
         signature = facts_of(self.target, check_reads()).signature
         if self.refusals:  # their words may differ between chips
             return self._rows_of(signature)
-        key = "rows", id(self._surveyed), signature
+        key = "rows", id(self._surveyed), signature, self.os
         if key not in self._shared:
             self._shared[key] = self._rows_of(signature)
         return self._shared[key]
@@ -364,7 +368,8 @@ class Preflight:
         draft = self._surveyed.draft
         for name, judgement in () if draft is None else draft.judgements.get(signature, ()):
             table = tables[judgement.by_place]
-            table[name] = (*table.get(name, ()), *judgement.findings)
+            here = (finding for finding in judgement.findings if applies_to(finding.since, self.os))
+            table[name] = (*table.get(name, ()), *here)
         return tables
 
     @cached_property
@@ -491,7 +496,7 @@ class Preflight:
         detail = {status: [report.to_json() for report in self.of(status)] for status in listed}
         family = None if self.family is None else int(self.family)
         head = {"target": self.target.name, "family": family, "route": self.route, "ok": self.ok}
-        return {**head, "counts": self.counts, **detail}
+        return {**head, "os": self.os, "counts": self.counts, **detail}
 
 
 def _by_kind(findings: tuple[Finding, ...]) -> dict[str, tuple[Finding, ...]]:

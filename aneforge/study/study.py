@@ -24,6 +24,7 @@ from aneforge.study.runtimes import Runtime, is_call_of, kept_off, runtime_of_sc
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.ops import ROUTES
+from aneforge.targets.systems import system
 
 if TYPE_CHECKING:
     from aneforge.cost.estimate import Estimate
@@ -37,7 +38,7 @@ class Study:
     ``model`` and ``target`` are as for every function; without a target they are the default chips. ``route`` is how
     a program reaches a chip (``conversion``, ``direct``, or None for the usual one). ``scope`` is what a time covers,
     and ``runtime`` who hands the program to the engine: where it is left out, the one whose call the scope is, else
-    Core ML.
+    Core ML. ``os`` is the version of macOS; without it that of the setting ``ANEFORGE_OS``, else the newest known.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Study:
         route: str | None = None,
         scope: str = DEFAULT_SCOPE,
         runtime: str | None = None,
+        os: str | None = None,
         dims: Mapping[str, int] | None = None,
         function: str | None = None,
         answers: Answers | None = None,
@@ -65,6 +67,7 @@ class Study:
         self.route = route or graph.route
         self.scope = scope
         self.runtime: Runtime = runtime_of_scope(scope) if runtime is None else runtimes_of([runtime])[0]
+        self.os = system(os)
         self.answers = answers or (answers_about(graph) if known is None else known.answers)
         self.shelf: Shelf = self.answers.about(graph)
 
@@ -129,11 +132,18 @@ class Study:
         study.route = route
         return study
 
+    def under(self, os: str) -> Study:
+        """The same questions about another system."""
+        study = self._again(self.graph, self.chips)
+        study.os = system(os)
+        return study
+
     def _again(self, graph: Graph, chips: Mapping[str, Target]) -> Study:
         study = object.__new__(Study)
         study.chips = dict(chips)
         study.model = self.model if graph is self.graph else graph
-        study.route, study.scope, study.runtime, study.answers = self.route, self.scope, self.runtime, self.answers
+        study.route, study.scope, study.runtime, study.os = self.route, self.scope, self.runtime, self.os
+        study.answers = self.answers
         study.shelf = self.answers.about(graph)
         return study
 
@@ -142,7 +152,7 @@ class Study:
     def preflights(self) -> dict[str, Preflight]:
         """The report of each chip on every node, by the chip's name."""
         refuse_constant(self.graph)
-        by_target = self.shelf.once_each(("preflight", self.route), self.targets, self._preflights)
+        by_target = self.shelf.once_each(("preflight", self.route, self.os), self.targets, self._preflights)
         return {name: by_target[chip.name] for name, chip in self.chips.items()}
 
     def _preflights(self, targets: list[Target]) -> dict[str, Preflight]:
@@ -164,7 +174,7 @@ class Study:
         surveys = self.shelf.surveys(targets, self.route)
         shared = self.shelf.once(("shared by preflights", self.route), dict)
         return {
-            target.name: Preflight(self.graph, self.names, target, surveys[target.name], self.route, shared)
+            target.name: Preflight(self.graph, self.names, target, surveys[target.name], self.route, shared, self.os)
             for target in targets
         }
 
@@ -193,7 +203,8 @@ class Study:
             allowed = [split for split in self.partitions().values() if split.target.name in names]
             return way.by_runtime(allowed) if by == "runtime" else way.by_placement(allowed)
 
-        by_target = self.shelf.once_each(("partition", by, self.route, self.runtime.name), self.targets, work_out)
+        key = "partition", by, self.route, self.runtime.name, self.os
+        by_target = self.shelf.once_each(key, self.targets, work_out)
         return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
 
     def partition(self, by: str = "rules") -> Partition:

@@ -181,6 +181,8 @@ def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
                 unknown = set(record.get(key, ())) - allowed
                 if unknown:
                     yield f"{section}, {name}: {key} {', '.join(sorted(unknown))} is not known"
+            if record.get("since", "") not in ("", *document["systems"]):
+                yield f"{section}, {name}: since {record['since']} is not one of the systems"
             if section == "rules" and not _LIMITS & set(record):
                 yield f"rules, {name}: needs a limit, one of {', '.join(sorted(_LIMITS))}"
             if section == "rules" and isinstance(record.get("v"), (str, bool, dict)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from aneforge.compiler.legal.rules.base import CHIP, OneOf, Structure
@@ -50,6 +50,8 @@ class Finding:
     """The layer that answers, one of ``STAGES``."""
     route: str = "conversion"
     """The route that was asked about."""
+    since: str = field(default="", kw_only=True)
+    """The first system that shows it, for instance ``27.2``; empty where no system is known to matter."""
 
     @property
     def verdict(self) -> str:
@@ -66,7 +68,8 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         words = ("rule", "verdict", "stage", "route", "message", "hint")
         record = {word: getattr(self, word) for word in words} | {"evidence": self.evidence.to_json()}
-        return {**record, **({"runtimes": list(self.runtimes)} if self.runtimes else {})}
+        systems = {"since": self.since} if self.since else {}
+        return {**record, **({"runtimes": list(self.runtimes)} if self.runtimes else {}), **systems}
 
 
 @dataclass(frozen=True)

@@ -251,14 +251,15 @@ def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str, r
         names = " and ".join(RUNTIMES[name] for name in runtimes)
         message = f"{message.rstrip('.')} (by {names})."
     common = (rule_.id, message, limit.evidence, limit.hint, runtimes, limit.stage, route)
-    effect = record.get("effect", rule_.effect)
+    effect, since = record.get("effect", rule_.effect), record.get("since", "")
     if effect == "wrong_result":
-        return NumberFinding(*common, limit=_number(over.limit, 0.0), reaches=_number(over.extent, math.inf))
+        reaches = _number(over.extent, math.inf)
+        return NumberFinding(*common, limit=_number(over.limit, 0.0), reaches=reaches, since=since)
     effect = _by_route(effect, route, record, query.is_chain)
     if effect == "reject" and is_elsewhere(record, runtime):
         effect = "off-engine"  # the program of this compiler runs; theirs leaves the engine or fails
     oversize = record.get("oversize", rule_.oversize)
-    return PlacementFinding(*common, effect, _threshold(over.limit), over.extent, oversize, string)
+    return PlacementFinding(*common, effect, _threshold(over.limit), over.extent, oversize, string, since=since)
 
 
 def _number(value: Any, otherwise: float) -> float:

@@ -198,6 +198,13 @@ def attention_extents(node: Tensor) -> tuple[int, int] | None:
     return None
 
 
+@_pattern("softmax-between-products", "matmul")
+def _softmax_between_products(node: Tensor) -> Tensor | None:
+    """A product with the softmax of another product, none of them with a stored operand: attention, spelled out."""
+    weights = node.inputs[0]
+    return node if weights.op == "softmax" and attention_extents(weights) is not None else None
+
+
 @_pattern("attention-of-few-queries", "softmax", "sdpa")
 def _attention_of_few_queries(node: Tensor) -> Tensor | None:
     """Attention with fewer queries than keys, such as a step of a decoder."""
