@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import aneforge as af
 from aneforge.frontends.pytorch.adapter import coverage, from_torch
-from aneforge.frontends.pytorch.coverage import NATIVE
+from aneforge.frontends.pytorch.support import NATIVE
 
 aten = torch.ops.aten
 

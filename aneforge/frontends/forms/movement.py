@@ -13,7 +13,8 @@ from aneforge.graph import builders as af
 from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["broadcast_to", "gathered", "joined", "padded", "parts", "reshaped", "sliced", "stacked", "transposed"]
+__all__ = ["broadcast_to", "gathered", "joined", "padded", "parts", "reshaped", "rolled", "sliced", "stacked"]
+__all__ += ["transposed"]
 
 _MOST_PLACES = 1 << 20
 
@@ -85,6 +86,19 @@ def _tile(x: Tensor, copies: Sequence[int]) -> Tensor:
     return x if all(count == 1 for count in copies) else x.tile(list(copies))
 
 
+def rolled(x: Tensor, axis: int, shift: int) -> Tensor:
+    """Move elements along an axis; those that leave at the end come back at the start."""
+    places = shift % x.shape[axis]
+    return af.concat(parts(x, axis, [x.shape[axis] - places, places])[::-1], axis=axis) if places else x
+
+
+def _wrapped(x: Tensor, axis: int, before: int, after: int) -> Tensor:
+    extent = x.shape[axis]
+    ends = [sliced(x, axis, extent - before, extent)] if before else []
+    begins = [sliced(x, axis, 0, after)] if after else []
+    return af.concat([*ends, x, *begins], axis=axis) if ends or begins else x
+
+
 def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant", fill: float = 0.0) -> Tensor:
     """Pad each axis; negative widths remove elements, and a fill beyond fp16 is infinite. ``mode`` is constant,
     replicate, reflect, symmetric or wrap."""
@@ -94,7 +108,10 @@ def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant",
         x = x.slice_by_size(begin, extent)
         widths = [(max(0, a), max(0, b)) for a, b in widths]
     for axis, pair in enumerate(widths):
-        if mode == "wrap" or (mode == "reflect" and max(pair) >= x.shape[axis]):
+        if mode == "wrap" and max(pair) <= x.shape[axis]:
+            x = _wrapped(x, axis, *pair)
+            widths = [(0, 0) if i == axis else width for i, width in enumerate(widths)]
+        elif mode == "wrap" or (mode == "reflect" and max(pair) >= x.shape[axis]):
             if x.shape[axis] + sum(pair) > _MOST_PLACES:
                 raise NoForm(
                     f"axis {axis} of {x.shape[axis]} padded by {pair} is too long; the limit is {_MOST_PLACES:,}"

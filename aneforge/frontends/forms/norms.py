@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from aneforge.frontends.forms.numbers import single
-from aneforge.frontends.values import Value, as_tensor, known
+from aneforge.frontends.values import Numeric, Value, as_tensor, axis_of, known
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -16,6 +16,8 @@ from aneforge.graph.tensor import Tensor
 __all__ = [
     "batch_norm",
     "batch_norm_in_training",
+    "channel_norm",
+    "cosine_similarity",
     "group_norm",
     "instance_norm",
     "layer_norm",
@@ -125,6 +127,20 @@ def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, 
     gamma = np.ones_like(centre) if scale is None else np.asarray(known(scale, "a gain"), np.float64).reshape(-1)
     beta = np.zeros_like(centre) if bias is None else np.asarray(known(bias, "a gain"), np.float64).reshape(-1)
     return af.batch_norm(x, gamma, beta, centre, spread, eps)
+
+
+def channel_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
+    """Normalise each channel over all samples, by its own mean and variance."""
+    axes = [axis for axis in range(x.ndim) if axis != 1]
+    return _with_gains(whitened(x, axes, epsilon)[0], _by_channel(gamma, x), _by_channel(beta, x))
+
+
+def cosine_similarity(a: Numeric, b: Numeric, axis: int = 1, epsilon: float = 1e-8) -> Tensor:
+    """The cosine of the angle between two vectors, keeping the axis. Both lengths count as at least ``epsilon``."""
+    axes = (axis_of(axis, max(a.ndim, b.ndim)),)
+    least = max(epsilon, 6e-8)  # the smallest step of fp16
+    lengths = [af.maximum(side.sum_square(axes).sqrt(), least) for side in (a, b)]
+    return (a * b).sum(axes) / lengths[0] / lengths[1]
 
 
 def log_softmax(x: Tensor, axis: int) -> Tensor:

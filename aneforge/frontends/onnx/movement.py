@@ -68,13 +68,6 @@ def _pad(
     return forms.padded(x, widths, _MODES[mode], fill)
 
 
-def _dropout(x: Value, ratio: float = 0.5, training_mode: bool = False) -> list[Value]:
-    """In inference nothing is dropped, and the mask is all True."""
-    if training_mode and ratio > 0:
-        raise NoForm("training_mode drops elements at random; export the model for inference")
-    return [x, np.broadcast_to(np.True_, x.shape)]
-
-
 def _eye_like(x: Tensor, k: int = 0) -> Array:
     if x.ndim != 2 or x.size > _MOST_ELEMENTS:
         raise NoForm(
@@ -104,7 +97,6 @@ def _size(x: Tensor) -> Array:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "center_crop_pad": _center_crop_pad,
-    "dropout": _dropout,
     "eye_like": _eye_like,
     "pad_axes": _pad,
     "reshape_to": _reshape,

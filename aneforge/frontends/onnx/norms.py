@@ -48,18 +48,8 @@ def _batch_norm(
     return forms.batch_norm_in_training(x, gamma, beta, mean, variance, epsilon, momentum)
 
 
-def _layer_norm(
-    op: Op, x: Numeric, gamma: Value, beta: Value | None = None, axis: int = -1, epsilon: float = 1e-5
-) -> Tensor | list[Tensor]:
-    axes = tuple(range(axis_of(axis, x.ndim), x.ndim))
-    if op.used(1) or op.used(2):
-        return forms.layer_norm_with_statistics(x, axes, gamma, beta, epsilon)
-    return forms.layer_norm(x, axes, gamma, beta, epsilon)
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "batch_norm_of": _batch_norm,
-    "layer_norm_of": _layer_norm,
     "log_softmax_of_rows": _of_rows(forms.log_softmax),
     "lp_norm": _lp_norm,
     "mean_variance_norm": _mean_variance,

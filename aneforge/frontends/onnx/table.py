@@ -128,7 +128,7 @@ _OTHERS = {
     "InstanceNormalization": "instance_norm x gamma beta",
     "LRN": "local_response_norm x | bias>k",
     "LSTM": f"lstm_layer {_CELL} initial_c peepholes | -hidden_size",
-    "LayerNormalization": "layer_norm_of x gamma beta | -stash_type",
+    "LayerNormalization": "layer_norm_from x gamma beta | -stash_type",
     "LogSoftmax": "log_softmax x",
     "LogSoftmax<13": "log_softmax_of_rows x",
     "LpNormalization": "lp_norm x",

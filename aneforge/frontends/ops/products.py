@@ -8,13 +8,17 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import (
+    add_matmul,
+    bilinear,
     convolution,
     cumulative_product,
     cumulative_sum,
+    distances,
     einsum,
     gemm,
     linear,
     matmul,
+    outer,
     same_pads,
     transposed_convolution,
 )
@@ -123,13 +127,17 @@ def _cumsum(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = 
 
 
 OPS: dict[str, Callable[..., object]] = {
+    "add_matmul": add_matmul,
+    "bilinear": bilinear,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "cumprod": _cumprod,
     "cumsum": _cumsum,
+    "distances": distances,
     "einsum": _einsum,
     "gemm": gemm,
     "linear": linear,
     "matmul": _matmul,
+    "outer": outer,
     "scaled_dot_product_attention": _attention,
 }
