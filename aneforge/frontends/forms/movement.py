@@ -92,13 +92,6 @@ def rolled(x: Tensor, axis: int, shift: int) -> Tensor:
     return af.concat(parts(x, axis, [x.shape[axis] - places, places])[::-1], axis=axis) if places else x
 
 
-def _wrapped(x: Tensor, axis: int, before: int, after: int) -> Tensor:
-    extent = x.shape[axis]
-    ends = [sliced(x, axis, extent - before, extent)] if before else []
-    begins = [sliced(x, axis, 0, after)] if after else []
-    return af.concat([*ends, x, *begins], axis=axis) if ends or begins else x
-
-
 def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant", fill: float = 0.0) -> Tensor:
     """Pad each axis; negative widths remove elements, and a fill beyond fp16 is infinite. ``mode`` is constant,
     replicate, reflect, symmetric or wrap."""
@@ -108,10 +101,7 @@ def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant",
         x = x.slice_by_size(begin, extent)
         widths = [(max(0, a), max(0, b)) for a, b in widths]
     for axis, pair in enumerate(widths):
-        if mode == "wrap" and max(pair) <= x.shape[axis]:
-            x = _wrapped(x, axis, *pair)
-            widths = [(0, 0) if i == axis else width for i, width in enumerate(widths)]
-        elif mode == "wrap" or (mode == "reflect" and max(pair) >= x.shape[axis]):
+        if mode == "wrap" or (mode == "reflect" and max(pair) >= x.shape[axis]):
             if x.shape[axis] + sum(pair) > _MOST_PLACES:
                 raise NoForm(
                     f"axis {axis} of {x.shape[axis]} padded by {pair} is too long; the limit is {_MOST_PLACES:,}"

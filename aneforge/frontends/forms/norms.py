@@ -178,12 +178,14 @@ def root_mean_square(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor
     return spread.sqrt(), spread.rsqrt(eps)
 
 
-def lp_normalised(x: Tensor, axis: int, p: int = 2) -> Tensor:
+def lp_normalised(x: Numeric, axis: int = -1, p: int = 2) -> Tensor:
     """Divide by the sum of magnitudes, or by the root of the sum of squares. A row of zeros stays zero."""
-    size = x.l1_norm((axis,)) if p == 1 else x.sum_square((axis,)).sqrt()
+    axes = (axis_of(axis, x.ndim),)
+    size = x.l1_norm(axes) if p == 1 else x.sum_square(axes).sqrt()
     return x / af.maximum(size, 2.0**-24)
 
 
-def mean_variance_normalised(x: Tensor, axes: Sequence[int]) -> Tensor:
-    centred = x - x.mean(tuple(axes))
-    return centred / (centred.square().mean(tuple(axes)).sqrt() + 1e-9)
+def mean_variance_normalised(x: Numeric, axes: list[int]) -> Tensor:
+    places = tuple(axis_of(axis, x.ndim) for axis in axes)
+    centred = x - x.mean(places)
+    return centred / (centred.square().mean(places).sqrt() + 1e-9)

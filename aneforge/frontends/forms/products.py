@@ -58,8 +58,6 @@ def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
     4."""
     if isinstance(bias, np.ndarray) and not bias.any():
         bias = None  # some formats always write a bias; the accumulators start at zero
-    if x.ndim == 1:
-        return linear(x.reshape(1, x.size), weight, bias).reshape(weight.shape[0])
     image = _flattened_image(x)
     if image is not None and isinstance(weight, np.ndarray) and (bias is None or isinstance(bias, np.ndarray)):
         kernel = weight.reshape(weight.shape[0], *image.shape[1:])

@@ -453,7 +453,7 @@ def _spaced_mean_with_pads(*settings: Any) -> Tensor:
 # Blocks of pixels and channels.
 
 
-def depth_to_space(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
+def depth_to_space(x: Numeric, block: int, mode: str = "DCR") -> Tensor:
     """The block is the outer part of the channels (DCR) or the inner part (CRD). CRD is a pixel shuffle."""
     if block < 1 or x.ndim != 4 or x.shape[1] % (block * block):
         raise LoadError(
@@ -463,7 +463,7 @@ def depth_to_space(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
     return af.pixel_shuffle(x if mode == "CRD" else _swap_channel_factors(x, block * block), block)
 
 
-def space_to_depth(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
+def space_to_depth(x: Numeric, block: int, mode: str = "DCR") -> Tensor:
     blocks = af.pixel_unshuffle(x, block)
     return blocks if mode == "CRD" else _swap_channel_factors(blocks, x.shape[1])
 

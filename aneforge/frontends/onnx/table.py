@@ -5,31 +5,11 @@ A key may name several ops that share a row. ``Softmax<13`` is the row of files 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from aneforge.frontends.forms import signal
-from aneforge.frontends.onnx import (
-    attention,
-    contrib,
-    elementwise,
-    indexing,
-    movement,
-    norms,
-    quantised,
-    recurrent,
-    resampling,
-    spatial,
-)
+from aneforge.frontends.onnx import attention, contrib, functions, layers, quantised
 from aneforge.frontends.ops import OPS
-from aneforge.frontends.rows import Row, table
+from aneforge.frontends.rows import Row, functions_of, table
 
-_MODULES = (attention, contrib, elementwise, indexing, movement, norms, quantised, recurrent, resampling, spatial)
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: function for module in _MODULES for name, function in module.FUNCTIONS.items()},
-    "dft": signal.dft,
-    "stft": signal.stft,
-}
+_FUNCTIONS = functions_of(attention, contrib, functions, layers, quantised)
 
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish IsNaN Log Mish Neg Reciprocal Relu "
@@ -110,7 +90,7 @@ _OTHERS = {
     "CumSum": "cumsum x axis",
     "DFT": "dft signal size axis",
     "DFT<20": "dft signal size | axis=1",
-    "DepthToSpace": "blocks_to_space x",
+    "DepthToSpace": "blocks_to_space x | blocksize>block",
     "DequantizeLinear": "dequantize_linear x scale zero_point | -block_size -output_dtype",
     "Einsum": "einsum *values",
     "GRU": f"gru_layer {_CELL} | -hidden_size",
@@ -164,7 +144,7 @@ _OTHERS = {
     "SimplifiedLayerNormalization": "rms_norm_of x gamma | -stash_type",
     "Softmax": "softmax x",
     "Softmax<13": "softmax_of_rows x",
-    "SpaceToDepth": "space_to_blocks x",
+    "SpaceToDepth": "space_to_blocks x | blocksize>block",
     "TensorScatter": "tensor_scatter cache update write_indices",
     "TopK": "topk x k | -sorted",
 }

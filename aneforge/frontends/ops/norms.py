@@ -116,6 +116,8 @@ OPS: dict[str, Callable[..., object]] = {
     "layer_norm_from": _layer_norm_from,
     "local_response_norm": _response_norm,
     "log_softmax": _log_softmax,
+    "lp_norm": forms.lp_normalised,
+    "mean_variance_norm": forms.mean_variance_normalised,
     "rms_norm": _rms_norm,
     "softmax": _softmax,
 }

@@ -13,6 +13,7 @@ from aneforge.frontends.forms import (
     convolution,
     cumulative_product,
     cumulative_sum,
+    dft,
     distances,
     einsum,
     gemm,
@@ -20,6 +21,7 @@ from aneforge.frontends.forms import (
     matmul,
     outer,
     same_pads,
+    stft,
     transposed_convolution,
 )
 from aneforge.frontends.forms.attention import attention as of_heads
@@ -133,6 +135,7 @@ OPS: dict[str, Callable[..., object]] = {
     "conv_transpose": _conv_transpose,
     "cumprod": _cumprod,
     "cumsum": _cumsum,
+    "dft": dft,
     "distances": distances,
     "einsum": _einsum,
     "gemm": gemm,
@@ -140,4 +143,5 @@ OPS: dict[str, Callable[..., object]] = {
     "matmul": _matmul,
     "outer": outer,
     "scaled_dot_product_attention": _attention,
+    "stft": stft,
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aneforge.frontends.forms import as_number, position, reduced, trace, truth, variance, vector_norm, without_nan
 from aneforge.frontends.forms.reductions import REDUCTIONS
-from aneforge.frontends.forms.sorting import argsort, sort, topk
+from aneforge.frontends.forms.sorting import argsort, hard_maximum, sort, topk
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.values import Numeric, Value, axis_of, shaped, without_axes
 from aneforge.graph.tensor import Tensor
@@ -108,6 +108,7 @@ OPS: dict[str, Callable[..., object]] = {
     "argsort": _sorted(argsort),
     "count_nonzero": _count_nonzero,
     "extreme": _extreme,
+    "hardmax": hard_maximum,
     "nan_sum": _nan_sum,
     "reduce_all": _truths(Tensor.amin),
     "reduce_any": _truths(Tensor.amax),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
@@ -46,36 +43,36 @@ def _times_alpha(value: Value | float, alpha: float) -> Value | float:
     return alpha * value if isinstance(value, (int, float)) else forms.scaled(forms.as_number(value), alpha)
 
 
-def _plus(op: Op, a: Value | float, b: Value | float, alpha: float = 1.0) -> Tensor:
+def plus(op: Op, a: Value | float, b: Value | float, alpha: float = 1.0) -> Tensor:
     """a + alpha * b; a sum of truth values is their or."""
     return OPS["logical_or"](a, b) if gives_truths(op) else forms.added(a, _times_alpha(b, alpha))
 
 
-def _minus(a: Value | float, b: Value | float, alpha: float = 1.0) -> Tensor:
+def minus(a: Value | float, b: Value | float, alpha: float = 1.0) -> Tensor:
     return forms.subtracted(a, _times_alpha(b, alpha))
 
 
-def _times(op: Op, a: Value | float, b: Value | float) -> Tensor:
+def times(op: Op, a: Value | float, b: Value | float) -> Tensor:
     return OPS["logical_and"](a, b) if gives_truths(op) else forms.multiplied(a, b)
 
 
-def _choose(op: Op, mask: Value, yes: Value, no: Value) -> Tensor:
+def choose(op: Op, mask: Value, yes: Value, no: Value) -> Tensor:
     return forms.chosen(mask, yes, no, gives_truths(op))
 
 
-def _softplus(x: Numeric, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus_above(x: Numeric, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """Above the threshold PyTorch returns x. At _STRAIGHT and above, softplus and x are equal in fp16."""
     if threshold < _STRAIGHT:
         raise LoadError(f"softplus with threshold {threshold:g} is not supported; it must be at least {_STRAIGHT:g}")
     return forms.softplus(x, 1 / beta, beta)
 
 
-def _rrelu(x: Numeric, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
+def rrelu(x: Numeric, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
     refuse_training(training, "draws a random slope in every run")
     return forms.leaky_relu(x, (lower + upper) / 2)
 
 
-def _dropout(x: Value, ratio: float = 0.5, training: bool = False) -> list[Value]:
+def dropout(x: Value, ratio: float = 0.5, training: bool = False) -> list[Value]:
     refuse_training(training and ratio > 0, "drops elements at random")
     return OPS["dropout"](x)
 
@@ -83,22 +80,22 @@ def _dropout(x: Value, ratio: float = 0.5, training: bool = False) -> list[Value
 # Shapes.
 
 
-def _view(op: Op, x: Tensor) -> Tensor:
+def view(op: Op, x: Tensor) -> Tensor:
     """A view, a squeeze or a flatten: the same elements in the shape that PyTorch states."""
     return shaped(x, stated_shape(op))
 
 
-def _expand(op: Op, x: Value) -> Tensor:
+def expand(op: Op, x: Value) -> Tensor:
     return forms.broadcast_to(typed(op, x), stated_shape(op))
 
 
-def _convert(op: Op, x: Value) -> Tensor:
+def convert(op: Op, x: Tensor) -> Tensor:
     stated = op.out_type()
     assert stated is not None
-    return OPS["cast"](x if stated.dtype == "bool" else forms.as_number(x), stated.dtype, op)
+    return OPS["cast"](forms.as_number(x) if x.dtype == "uint8" else x, stated.dtype, op)
 
 
-def _filled(op: Op, value: Value | float = 0.0) -> Value:
+def filled(op: Op, value: Value | float = 0.0) -> Value:
     """A tensor of one number, known or computed."""
     if isinstance(value, Tensor):
         return forms.broadcast_to(forms.as_number(value), stated_shape(op))
@@ -108,33 +105,33 @@ def _filled(op: Op, value: Value | float = 0.0) -> Value:
     return np.full(op.out_shape() or (), float(np.asarray(value)), kind)
 
 
-def _split(op: Op, x: Tensor, axis: int = 0) -> list[Tensor]:
+def split_as_stated(op: Op, x: Tensor, axis: int = 0) -> list[Tensor]:
     along = axis_of(axis, x.ndim)
     return forms.parts(x, along, [kind.shape[along] for _, kind in op.outputs])  # type: ignore[union-attr,misc]
 
 
-def _unbind(x: Tensor, axis: int = 0) -> list[Tensor]:
+def unbind(x: Tensor, axis: int = 0) -> list[Tensor]:
     along = axis_of(axis, x.ndim)
     return forms.parts(x, along, [1] * x.shape[along])
 
 
-def _select(x: Tensor, axis: int, index: int) -> Tensor:
+def select_place(x: Tensor, axis: int, index: int) -> Tensor:
     along = axis_of(axis, x.ndim)
     place = index % x.shape[along]
     return forms.sliced(x, along, place, place + 1)
 
 
-def _narrow(x: Tensor, axis: int, start: int, length: int) -> Tensor:
+def narrow(x: Tensor, axis: int, start: int, length: int) -> Tensor:
     return forms.sliced(x, axis_of(axis, x.ndim), start, start + length)
 
 
-def _windows(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+def windows_last(x: Tensor, axis: int, size: int, step: int) -> Tensor:
     """Sliding windows along an axis, as a new last axis."""
     along = axis_of(axis, x.ndim)
     return OPS["move_axes"](OPS["sliding_windows"](x, along, size, step), [along + 1], [-1])
 
 
-def _pad(x: Numeric, pad: list[int], mode: str = "constant", value: float = 0.0) -> Tensor:
+def pad_last(x: Numeric, pad: list[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """PyTorch lists pads from the last axis: before, after, before, after."""
     pairs = list(zip(pad[::2], pad[1::2], strict=True))
     return forms.padded(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1], _PAD_MODES.get(mode, mode), value)
@@ -143,30 +140,8 @@ def _pad(x: Numeric, pad: list[int], mode: str = "constant", value: float = 0.0)
 _PAD_MODES = {"circular": "wrap"}
 
 
-def _extreme_place(x: Numeric, axis: int | None = None, largest: bool = True) -> Tensor:
+def extreme_place(x: Numeric, axis: int | None = None, largest: bool = True) -> Tensor:
     """Without an axis, the place in the flattened tensor."""
     if axis is None:
         return forms.position(x.reshape(x.size), 0, True, largest)
     return forms.position(x, axis_of(axis, x.ndim), True, largest)
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "choose": _choose,
-    "convert": _convert,
-    "dropout": _dropout,
-    "expand": _expand,
-    "extreme_place": _extreme_place,
-    "filled": _filled,
-    "minus": _minus,
-    "narrow": _narrow,
-    "pad_last": _pad,
-    "plus": _plus,
-    "rrelu": _rrelu,
-    "select_place": _select,
-    "softplus_above": _softplus,
-    "split_as_stated": _split,
-    "times": _times,
-    "unbind": _unbind,
-    "view": _view,
-    "windows_last": _windows,
-}

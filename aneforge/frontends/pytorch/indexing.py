@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ def _known(indices: Value, reason: str = _BY_INDEX) -> Array:
 # Reading.
 
 
-def _pick(x: Tensor, indices: Sequence[Value | None]) -> Tensor:
+def pick(x: Tensor, indices: Sequence[Value | None]) -> Tensor:
     """Advanced indexing as in NumPy."""
     known = [None if index is None else _known(index) for index in indices]
     used = [(axis, index) for axis, index in enumerate(known) if index is not None]
@@ -46,29 +46,29 @@ def _key(indices: Sequence[Array | None]) -> tuple[Any, ...]:
     return tuple(slice(None) if index is None else index for index in indices)
 
 
-def _pick_rows(x: Tensor, axis: int, indices: Value) -> Tensor:
+def pick_rows(x: Tensor, axis: int, indices: Value) -> Tensor:
     return forms.picked_rows(x, axis_of(axis, x.ndim), _known(indices))
 
 
-def _look_up(x: Value, indices: Value) -> Tensor:
+def look_up(x: Value, indices: Value) -> Tensor:
     places = _known(indices, _TABLE)
     return forms.gathered(as_tensor(x), 0, places)
 
 
-def _pick_elements(x: Tensor, axis: int, indices: Value) -> Tensor:
+def pick_elements(x: Tensor, axis: int, indices: Value) -> Tensor:
     """One index for each element of the result."""
     return forms.gathered_elements(x, axis_of(axis, x.ndim), _known(indices))
 
 
-def _pick_flat(x: Tensor, indices: Value) -> Tensor:
+def pick_flat(x: Tensor, indices: Value) -> Tensor:
     return forms.picked(x, forms.element_numbers(x).reshape(-1)[_known(indices)])
 
 
-def _pick_diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
+def pick_diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
     return forms.picked(x, np.diagonal(forms.element_numbers(x), offset, first, second))
 
 
-def _pick_by_strides(op: Op, x: Tensor, size: list[int], stride: list[int], offset: int = 0) -> Tensor:
+def pick_by_strides(op: Op, x: Tensor, size: list[int], stride: list[int], offset: int = 0) -> Tensor:
     """Offsets in memory, for a contiguous tensor."""
     packed = tuple(math.prod(x.shape[i + 1 :]) for i in range(x.ndim))
     strides = tuple(op.attributes["strides"]) or (1,)
@@ -83,7 +83,7 @@ def _pick_by_strides(op: Op, x: Tensor, size: list[int], stride: list[int], offs
 # Writing.
 
 
-def _write_slice(
+def write_slice(
     op: Op, x: Value, values: Value, axis: int = 0, start: int = 0, end: int | None = None, step: int = 1
 ) -> Tensor:
     base = typed(op, x)
@@ -92,29 +92,29 @@ def _write_slice(
     return forms.written_rows(base, along, places, typed(op, values)) if places.size else base
 
 
-def _write_place(op: Op, x: Value, values: Value, axis: int, index: int) -> Tensor:
+def write_place(op: Op, x: Value, values: Value, axis: int, index: int) -> Tensor:
     base = typed(op, x)
     return forms.written_rows(base, axis_of(axis, base.ndim), np.array([index]), typed(op, values))
 
 
-def _write_rows(op: Op, x: Numeric, axis: int, indices: Value, values: Numeric) -> Tensor:
+def write_rows(op: Op, x: Numeric, axis: int, indices: Value, values: Numeric) -> Tensor:
     along = axis_of(axis, x.ndim)
     if isinstance(indices, Tensor):
         return _marked_write(op, x, along, indices, values)
     return forms.written_rows(x, along, np.asarray(indices), values)
 
 
-def _add_rows(x: Numeric, axis: int, indices: Value, values: Numeric, alpha: float = 1.0) -> Tensor:
+def add_rows(x: Numeric, axis: int, indices: Value, values: Numeric, alpha: float = 1.0) -> Tensor:
     lines = values if alpha == 1.0 else values * alpha
     return forms.written_rows(x, axis_of(axis, x.ndim), _known(indices, _WRITES), lines, "add")
 
 
-def _fill_rows(x: Numeric, axis: int, indices: Value, value: Numeric) -> Tensor:
+def fill_rows(x: Numeric, axis: int, indices: Value, value: Numeric) -> Tensor:
     places = _known(indices, _WRITES)
     return forms.written_rows(x, axis_of(axis, x.ndim), places, value.reshape(*(1,) * x.ndim))
 
 
-def _write(op: Op, x: Numeric, indices: Sequence[Value | None], values: Numeric, accumulate: bool = False) -> Tensor:
+def write(op: Op, x: Numeric, indices: Sequence[Value | None], values: Numeric, accumulate: bool = False) -> Tensor:
     used = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     axis, index = used[0]
     if len(used) == 1 and not accumulate:
@@ -169,7 +169,7 @@ def _marks(op: Op, index: Tensor, size: int, shape: tuple[int, ...], output: int
     return shared[key]
 
 
-def _write_elements(x: Numeric, axis: int, indices: Value, values: Numeric, reduce: str = "none") -> Tensor:
+def write_elements(x: Numeric, axis: int, indices: Value, values: Numeric, reduce: str = "none") -> Tensor:
     """One index for each element that is written."""
     places, along = _known(indices, _WRITES), axis_of(axis, x.ndim)
     if reduce not in ("none", "add"):
@@ -181,28 +181,9 @@ def _write_elements(x: Numeric, axis: int, indices: Value, values: Numeric, redu
     return _write_numbers(x, numbers, values, reduce)
 
 
-def _reduce_elements(
+def reduce_elements(
     x: Numeric, axis: int, indices: Value, values: Numeric, reduce: str, include_self: bool = True
 ) -> Tensor:
     if reduce == "sum" and include_self:
-        return _write_elements(x, axis, indices, values, "add")
+        return write_elements(x, axis, indices, values, "add")
     raise NoForm(f"reduce {reduce!r} is not supported; the engine has 'sum' with include_self=True only")
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add_rows": _add_rows,
-    "fill_rows": _fill_rows,
-    "look_up": _look_up,
-    "pick": _pick,
-    "pick_by_strides": _pick_by_strides,
-    "pick_diagonal": _pick_diagonal,
-    "pick_elements": _pick_elements,
-    "pick_flat": _pick_flat,
-    "pick_rows": _pick_rows,
-    "reduce_elements": _reduce_elements,
-    "write": _write,
-    "write_elements": _write_elements,
-    "write_place": _write_place,
-    "write_rows": _write_rows,
-    "write_slice": _write_slice,
-}

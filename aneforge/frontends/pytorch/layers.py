@@ -41,7 +41,7 @@ def _with_batch(x: Tensor, rank: int) -> Tensor:
 # Convolutions and windows.
 
 
-def _convolve(
+def convolve(
     x: Numeric,
     weight: Value,
     bias: Value | None = None,
@@ -64,12 +64,12 @@ def _convolve(
     return forms.convolution(image, weight, bias, **settings)
 
 
-def _unfold(x: Numeric, sizes: list[int], dilations: list[int], padding: list[int], strides: list[int]) -> Tensor:
+def unfold(x: Numeric, sizes: list[int], dilations: list[int], padding: list[int], strides: list[int]) -> Tensor:
     window = {"stride": _each(strides, 2), "pads": _pads(padding, 2), "dilation": _each(dilations, 2)}
     return forms.unfold_columns(_with_batch(x, 2), _each(sizes, 2), **window)
 
 
-def _fold(
+def fold(
     x: Numeric, out: list[int], sizes: list[int], dilations: list[int], padding: list[int], strides: list[int]
 ) -> Tensor:
     window: dict[str, Any] = {"stride": _each(strides, 2), "pads": _pads(padding, 2), "dilation": _each(dilations, 2)}
@@ -88,7 +88,7 @@ def _in_planes(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tenso
 # Pools.
 
 
-def _max_pool(
+def max_pool_of(
     op: Op,
     x: Numeric,
     sizes: list[int],
@@ -106,7 +106,7 @@ def _max_pool(
     return forms.max_pool(_with_batch(x, rank), window, stride=steps, pads=pads, dilation=gaps, ceil=ceil)
 
 
-def _average_pool(
+def average_pool_of(
     x: Numeric,
     sizes: list[int],
     rank: int,
@@ -125,11 +125,11 @@ def _average_pool(
     return mean if divisor is None else forms.scaled(mean, math.prod(window) / divisor)
 
 
-def _adaptive_mean(op: Op, x: Numeric, rank: int) -> Tensor:
+def adaptive_mean(op: Op, x: Numeric, rank: int) -> Tensor:
     return forms.adaptive_average_pool(_with_batch(x, rank), stated_shape(op)[-rank:])
 
 
-def _adaptive_max(op: Op, x: Numeric, rank: int) -> Tensor:
+def adaptive_max(op: Op, x: Numeric, rank: int) -> Tensor:
     if op.used(1):
         raise NoForm(_INDICES)
     return forms.adaptive_max_pool(_with_batch(x, rank), stated_shape(op)[-rank:])
@@ -138,7 +138,7 @@ def _adaptive_max(op: Op, x: Numeric, rank: int) -> Tensor:
 # Resampling. PyTorch resamples unit signals along an axis, which gives the weights of each position.
 
 
-def _resize(
+def resize(
     op: Op, x: Numeric, rank: int, scales: Sequence[Any] = (), kind: str = "linear", align_corners: bool = False
 ) -> Tensor:
     image = _with_batch(x, rank)
@@ -170,7 +170,7 @@ def _resize_weights(kind: str, extent: int, out: int, align: bool, scale: float 
     return line.numpy().T
 
 
-def _sample_grid(x: Numeric, grid: Array, mode: int = 0, padding: int = 0, align_corners: bool = False) -> Tensor:
+def sample_grid(x: Numeric, grid: Array, mode: int = 0, padding: int = 0, align_corners: bool = False) -> Tensor:
     """Samples at places that the model fixes; the engine cannot read at computed ones (C42)."""
     modes, pads = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
     return forms.grid_sample(x, grid, modes[mode], pads[padding], align_corners)
@@ -179,7 +179,7 @@ def _sample_grid(x: Numeric, grid: Array, mode: int = 0, padding: int = 0, align
 # Norms and attention.
 
 
-def _layer_norm(
+def layer_norm_of(
     op: Op,
     x: Numeric,
     shape: list[int],
@@ -190,14 +190,14 @@ def _layer_norm(
     return OPS["layer_norm_from"](op, x, gamma, beta, -len(shape), epsilon)
 
 
-def _rms_norm(
+def rms_norm_of(
     x: Numeric, shape: list[int], gamma: Value | None = None, epsilon: float = float(np.finfo(np.float32).eps)
 ) -> Tensor:
     """Without an eps PyTorch uses the machine epsilon of float32."""
     return OPS["rms_norm"](x, gamma, -len(shape), epsilon)
 
 
-def _batch_norm(
+def batch_norm_of(
     x: Numeric,
     gamma: Value | None = None,
     beta: Value | None = None,
@@ -210,7 +210,7 @@ def _batch_norm(
     return OPS["batch_norm"](x, mean, variance, gamma, beta, epsilon)
 
 
-def _instance_norm(
+def instance_norm_of(
     x: Numeric,
     gamma: Value | None = None,
     beta: Value | None = None,
@@ -224,7 +224,7 @@ def _instance_norm(
     return OPS["batch_norm"](x, mean, variance, gamma, beta, epsilon)
 
 
-def _attention(
+def attention(
     q: Numeric,
     k: Numeric,
     v: Numeric,
@@ -318,7 +318,7 @@ def _bits(low: int, high: int) -> int:
     return 4 if high - low < 16 else 8
 
 
-def _dequantise(codes: Value, scale: Value | float, zero: Value | float, low: int, high: int) -> Value:
+def dequantise(codes: Value, scale: Value | float, zero: Value | float, low: int, high: int) -> Value:
     """(code - zero point) * scale."""
     factor, offset = _known_number(scale, "scale"), int(_known_number(zero, "zero point"))
     if not isinstance(codes, Tensor):
@@ -335,7 +335,7 @@ def _stored(what: str, *operands: Value | None) -> None:
         )
 
 
-def _dequantise_channels(
+def dequantise_channels(
     codes: Value, scale: Value, low: int, high: int, axis: int, zero: Value | None = None
 ) -> Encoded:
     _stored("channel", codes, scale, zero)
@@ -343,53 +343,31 @@ def _dequantise_channels(
     return Encoded.affine(codes, np.asarray(scale), points, axis=axis, bits=_bits(low, high))
 
 
-def _dequantise_groups(codes: Value, scale: Value, low: int, high: int, zero: Value | None = None) -> Encoded:
+def dequantise_groups(codes: Value, scale: Value, low: int, high: int, zero: Value | None = None) -> Encoded:
     """There is one scale for each group along the last axis."""
     _stored("group", codes, scale, zero)
     points = None if zero is None or not np.any(zero) else np.asarray(zero).reshape(np.shape(scale))
     return Encoded.blockwise(codes, np.asarray(scale), points, bits=_bits(low, high))
 
 
-def _quantise(x: Numeric, scale: Value | float, zero: Value | float, low: int, high: int) -> Tensor:
+def quantise(x: Numeric, scale: Value | float, zero: Value | float, low: int, high: int) -> Tensor:
     numbers = _known_number(scale, "scale"), int(_known_number(zero, "zero point"))
     return forms.quantised(x, *numbers, _kind(low), ends=(low, high))
 
 
-def _fake_quantise(x: Numeric, scale: Value | float, zero: Value | float, low: int, high: int) -> Tensor:
+def fake_quantise(x: Numeric, scale: Value | float, zero: Value | float, low: int, high: int) -> Tensor:
     return forms.fake_quantised(x, _known_number(scale, "scale"), int(_known_number(zero, "zero point")), (low, high))
 
 
-def _fake_quantise_channels(x: Numeric, scale: Value, zero: Value, axis: int, low: int, high: int) -> Tensor:
+def fake_quantise_channels(x: Numeric, scale: Value, zero: Value, axis: int, low: int, high: int) -> Tensor:
     if isinstance(scale, Tensor) or isinstance(zero, Tensor):
         raise LoadError(_COMPUTED)
     return forms.fake_quantised(x, np.asarray(scale), np.asarray(zero), (low, high), axis)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "adaptive_max": _adaptive_max,
-    "adaptive_mean": _adaptive_mean,
-    "attention": _attention,
-    "average_pool_of": _average_pool,
-    "batch_norm_of": _batch_norm,
-    "convolve": _convolve,
-    "dequantise": _dequantise,
-    "dequantise_channels": _dequantise_channels,
-    "dequantise_groups": _dequantise_groups,
-    "fake_quantise": _fake_quantise,
-    "fake_quantise_channels": _fake_quantise_channels,
-    "fold": _fold,
-    "gru": _recurrent("GRU", ["sigmoid", "tanh"]),
-    "instance_norm_of": _instance_norm,
-    "layer_norm_of": _layer_norm,
-    "lstm": _recurrent("LSTM", ["sigmoid", "tanh", "tanh"]),
-    "max_pool_of": _max_pool,
-    "quantise": _quantise,
-    "resize": _resize,
-    "rms_norm_of": _rms_norm,
-    "rnn": _recurrent("RNN", ["tanh"]),
-    "rnn_relu": _recurrent("RNN", ["relu"], usual=False),
-    "sample_grid": _sample_grid,
-    "shuffle_pixels": _in_planes(OPS["pixel_shuffle"]),
-    "unfold": _unfold,
-    "unshuffle_pixels": _in_planes(OPS["pixel_unshuffle"]),
-}
+gru = _recurrent("GRU", ["sigmoid", "tanh"])
+lstm = _recurrent("LSTM", ["sigmoid", "tanh", "tanh"])
+rnn = _recurrent("RNN", ["tanh"])
+rnn_relu = _recurrent("RNN", ["relu"], usual=False)
+shuffle_pixels = _in_planes(OPS["pixel_shuffle"])
+unshuffle_pixels = _in_planes(OPS["pixel_unshuffle"])

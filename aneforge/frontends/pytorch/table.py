@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.pytorch import functions, indexing, layers
-from aneforge.frontends.rows import Row, table
+from aneforge.frontends.rows import Row, functions_of, table
 
 _UNARY = (
     "abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad erf erfc exp exp2 expm1 floor frac hardsigmoid "
@@ -221,8 +221,9 @@ _OTHERS = {
     "var.dim var_mean.dim": "variance x axes correction - | keep_dims=1",
 }
 
-_FUNCTIONS = {**functions.FUNCTIONS, **indexing.FUNCTIONS, **layers.FUNCTIONS}
-ROWS: dict[str, Row] = table({**_ELEMENTWISE, **_MOVEMENT, **_PICKING, **_WRITING, **_OTHERS}, OPS, _FUNCTIONS)
+ROWS: dict[str, Row] = table(
+    {**_ELEMENTWISE, **_MOVEMENT, **_PICKING, **_WRITING, **_OTHERS}, OPS, functions_of(functions, indexing, layers)
+)
 
 
 def _names(rows: dict[str, str]) -> frozenset[str]:
