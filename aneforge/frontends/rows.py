@@ -135,6 +135,11 @@ def table(
     return {name: row(text, ops, functions) for names, text in lines.items() for name in names.split()}
 
 
+def by_name(reasons: Mapping[str, str]) -> dict[str, str]:
+    """The reason of each op, from reasons with the ops that they are for."""
+    return {name: reason for reason, names in reasons.items() for name in names.split()}
+
+
 def functions_of(*modules: ModuleType) -> dict[str, Function]:
     """The public functions that modules of a format define, by name: what its rows may name besides common ops."""
     return {

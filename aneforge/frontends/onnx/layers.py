@@ -12,6 +12,7 @@ import numpy as np
 
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms.recurrent import Activation, Cell, by_gate, recurrence
+from aneforge.frontends.ops import OPS
 from aneforge.frontends.ops.products import pads_by_type
 from aneforge.frontends.values import Array, NoForm, Numeric, Value, as_tensor, axis_of
 from aneforge.graph.tensor import Tensor
@@ -31,34 +32,11 @@ def transposed_convolution(
     output_padding: list[int] | None = None,
     output_shape: list[int] | None = None,
 ) -> Tensor:
-    """What is cut off follows from output_shape if that is given."""
-    size, rank = weight.shape[2:], weight.ndim - 2
-    stride, dilation, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
-    if output_shape is None and pad_type in ("custom", "valid"):
-        cuts = pads_by_type(pad_type, pad, x.shape[2:], size, stride)
-    else:
-        target = [x.shape[2 + i] * stride[i] for i in range(rank)] if output_shape is None else output_shape[-rank:]
-        cuts = _cuts(x.shape[2:], size, stride, dilation, more, target, lower=pad_type != "same")
-    return forms.transposed_convolution(
-        x, weight, bias, stride=stride, pads=cuts, dilation=dilation, groups=groups, output_padding=more
-    )
-
-
-def _cuts(
-    extent: Sequence[int],
-    size: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    more: Sequence[int],
-    target: Sequence[int],
-    lower: bool,
-) -> list[tuple[int, int]]:
-    cuts = []
-    for i, length in enumerate(extent):
-        total = stride[i] * (length - 1) + more[i] + (size[i] - 1) * dilation[i] + 1 - target[i]
-        half = total // 2
-        cuts.append((total - half, half) if lower else (half, total - half))
-    return cuts
+    """An output_shape counts more than pads; an odd element is cut off the start, unless auto_pad is SAME_UPPER."""
+    if output_shape is not None and pad_type != "same":
+        pad_type = "same_lower"
+    window = strides, pad_type, pad, dilations, groups
+    return OPS["conv_transpose"](x, weight, bias, *window, output_shape, output_padding)
 
 
 def col2im(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aneforge.frontends.onnx import attention, contrib, functions, layers, quantised
 from aneforge.frontends.ops import OPS
-from aneforge.frontends.rows import Row, functions_of, table
+from aneforge.frontends.rows import Row, by_name, functions_of, table
 
 _FUNCTIONS = functions_of(attention, contrib, functions, layers, quantised)
 
@@ -210,6 +210,25 @@ MOVES = frozenset((*_MOVEMENT, *_CODES, "Cast", "MatMulNBits", "QGemm", "TopK"))
 MOVES |= {name for name in CONTRIB if name.startswith("QLinear")}
 """Ops that move integers or handle codes: integers that fp16 represents stay exact. fp16 orders 8-bit codes as their
 own type does, so a maximum of codes is exact too."""
+
+REASONS: dict[str, str] = by_name(
+    {
+        "bits of integers are not supported; the engine computes in fp16": "BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor",
+        "sequences of tensors are not supported; the engine takes and gives tensors only": "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+        "SequenceLength SplitToSequence",
+        "the positions that the kernel reads depend on the data; the engine reads at fixed positions": "DeformConv",
+        "the engine has no op for a determinant": "Det",
+        "compressed images are not supported; decode the image before the model": "ImageDecoder",
+        "the regions depend on the data; the engine reads at fixed positions": "MaxRoiPool",
+        "the positions that are written depend on the data; the engine writes to fixed positions": "MaxUnpool",
+        "it draws a random choice in every run; the engine has no op for it": "Multinomial",
+        "the size of the result depends on the data; the engine needs fixed sizes": "NonMaxSuppression NonZero Unique",
+        "optional values are not supported; the engine takes and gives tensors only": "Optional OptionalGetElement OptionalHasElement",
+        "text is not supported; the engine takes numbers only": "RegexFullMatch StringConcat StringNormalizer StringSplit",
+        "words are counted by looking up integers; the engine has no op for it": "TfIdfVectorizer",
+    }
+)
+"""Why the engine cannot run an op of the standard. The host computes it if the result has a fixed shape."""
 
 
 def row_for(kind: str, domain: str, opset: int) -> Row | None:

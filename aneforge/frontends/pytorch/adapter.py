@@ -72,13 +72,6 @@ def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph
     return _graph(program, file.name, dims, fixed, None, release)
 
 
-def coverage() -> list[tuple[str, str, str]]:
-    """Return (op, what it becomes, why) for every core ATen op and every other op that has a rule."""
-    from aneforge.frontends.pytorch.support import coverage as listed
-
-    return listed()
-
-
 def _torch(where: str = "") -> Any:
     try:
         import torch

@@ -7,11 +7,13 @@ from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
 from aneforge.frontends.importer.reasons import INTEGERS
 from aneforge.frontends.pytorch.table import ROWS
+from aneforge.frontends.rows import by_name
 
 _INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
 _SPECIAL = "no engine has this function, and no short combination of other ops gives it"
 _GROUPS = "its rows belong to groups that the data decide; the engine needs a fixed program"
 _RUNNING = "it finds the running maximum or minimum along an axis, step by step; the engine has no op for it"
+_WRITES = "it writes to computed indices; the engine takes fixed indices only (C42)"
 _ALGEBRA = "it is linear algebra whose steps depend on the data; the engine needs a fixed program"
 
 
@@ -19,54 +21,25 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-HOSTED: dict[str, str] = {
-    "_embedding_bag": _INDEX,
-    "_embedding_bag_forward_only": _INDEX,
-    "_grouped_mm": _GROUPS,
-    "_pdist_forward": "it gives the distance of each pair of rows once; the engine has no op for it",
-    "bincount": INTEGERS,
-    "bitwise_left_shift": INTEGERS,
-    "bitwise_right_shift": INTEGERS,
-    "bucketize": _INDEX,
-    "cummax": _RUNNING,
-    "cummin": _RUNNING,
-    "cumprod": "it multiplies along an axis, step by step; the engine has no op for it",
-    "digamma": _SPECIAL,
-    "erfinv": _SPECIAL,
-    "histc": INTEGERS,
-    "i0": _SPECIAL,
-    "igamma": _SPECIAL,
-    "igammac": _SPECIAL,
-    "kthvalue": "it gives the k-th smallest element and its position; the engine has no op for it",
-    "lgamma": _SPECIAL,
-    "linalg_cholesky_ex": _ALGEBRA,
-    "linalg_det": _ALGEBRA,
-    "linalg_inv_ex": _ALGEBRA,
-    "linalg_qr": _ALGEBRA,
-    "linalg_solve_ex": _ALGEBRA,
-    "logcumsumexp": "it sums exponentials along an axis, step by step; the engine has no op for it",
-    "masked_scatter": "it writes to computed indices; the engine takes fixed indices only (C42)",
-    "max_unpool2d": "it writes to computed indices; the engine takes fixed indices only (C42)",
-    "max_unpool3d": "it writes to computed indices; the engine takes fixed indices only (C42)",
-    "median": "it gives the median and its position; the engine has no op for it",
-    "mode": "it finds the most frequent element along an axis; the engine has no op for it",
-    "mvlgamma": _SPECIAL,
-    "nextafter": "it gives the next number of float32; the engine computes in fp16",
-    "one_hot": INTEGERS,
-    "polygamma": _SPECIAL,
-    "searchsorted": _INDEX,
-    "special_entr": _SPECIAL,
-    "special_erfcx": _SPECIAL,
-    "special_i0e": _SPECIAL,
-    "special_i1": _SPECIAL,
-    "special_i1e": _SPECIAL,
-    "special_log_ndtr": _SPECIAL,
-    "special_ndtri": _SPECIAL,
-    "special_zeta": _SPECIAL,
-    "transformers.grouped_mm_fallback": _GROUPS,
-    "tril_indices": INTEGERS,
-    "triu_indices": INTEGERS,
-}
+HOSTED: dict[str, str] = by_name(
+    {
+        _INDEX: "_embedding_bag _embedding_bag_forward_only bucketize searchsorted",
+        _GROUPS: "_grouped_mm transformers.grouped_mm_fallback",
+        "it gives the distance of each pair of rows once; the engine has no op for it": "_pdist_forward",
+        INTEGERS: "bincount bitwise_left_shift bitwise_right_shift histc one_hot tril_indices triu_indices",
+        _RUNNING: "cummax cummin",
+        "it multiplies along an axis, step by step; the engine has no op for it": "cumprod",
+        _SPECIAL: "digamma erfinv i0 igamma igammac lgamma mvlgamma polygamma special_entr special_erfcx special_i0e "
+        "special_i1 special_i1e special_log_ndtr special_ndtri special_zeta",
+        "it gives the k-th smallest element and its position; the engine has no op for it": "kthvalue",
+        _ALGEBRA: "linalg_cholesky_ex linalg_det linalg_inv_ex linalg_qr linalg_solve_ex",
+        "it sums exponentials along an axis, step by step; the engine has no op for it": "logcumsumexp",
+        _WRITES: "masked_scatter max_unpool2d max_unpool3d",
+        "it gives the median and its position; the engine has no op for it": "median",
+        "it finds the most frequent element along an axis; the engine has no op for it": "mode",
+        "it gives the next number of float32; the engine computes in fp16": "nextafter",
+    }
+)
 """Reasons by op, as the user reads them. The results have fixed shapes, so the model still loads."""
 
 _TRAINING = "this op belongs to training; export the module after .eval(), without gradients"
@@ -76,17 +49,18 @@ _ROTATION = "complex numbers are not supported; write the rotation with sines an
 _COUNT = "the size of the result depends on the data; the engine needs fixed sizes"
 DRAWS = "it draws new random numbers in every run; make them an input of the model"
 
-_REASONS: dict[str, str] = {
-    _TRAINING: "_adaptive_avg_pool2d_backward avg_pool2d_backward convolution_backward embedding_dense_backward "
-    "max_pool2d_with_indices_backward native_group_norm_backward native_layer_norm_backward",
-    _BATCH: "_native_batch_norm_legit.default _native_batch_norm_legit_functional",
-    _COMPLEX: "_fft_c2c _fft_c2r _fft_r2c complex",
-    _ROTATION: "polar view_as_complex view_as_real",
-    _COUNT: "_unique2 masked_select nonzero unique_consecutive unique_dim",
-    DRAWS: "bernoulli multinomial normal_functional rand rand_like randint randint_like randn randn_like randperm "
-    "uniform",
-}
-REFUSED: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+REFUSED: dict[str, str] = by_name(
+    {
+        _TRAINING: "_adaptive_avg_pool2d_backward avg_pool2d_backward convolution_backward embedding_dense_backward "
+        "max_pool2d_with_indices_backward native_group_norm_backward native_layer_norm_backward",
+        _BATCH: "_native_batch_norm_legit.default _native_batch_norm_legit_functional",
+        _COMPLEX: "_fft_c2c _fft_c2r _fft_r2c complex",
+        _ROTATION: "polar view_as_complex view_as_real",
+        _COUNT: "_unique2 masked_select nonzero unique_consecutive unique_dim",
+        DRAWS: "bernoulli multinomial normal_functional rand rand_like randint randint_like randn randn_like randperm "
+        "uniform",
+    }
+)
 """Ops that are refused unless their operands are known, with the reason."""
 
 CONSTANT = _words(
@@ -109,17 +83,14 @@ NATIVE = _words(
 )
 """Ops that become one op of the graph language, with at most a view beside it; the others become several."""
 
-_INDEX_COMPUTED = "on the host when the index is computed"
-_INDICES_COMPUTED = "on the host when the indices are computed"
-_BY_MASK = "the host turns a computed index into a mask, and the engine selects by it"
-_INDICES_READ = "on the host when the indices are read"
-_HOST_WHEN: dict[str, str] = {
-    **dict.fromkeys(("embedding", "gather", "index", "index_select", "take"), _INDEX_COMPUTED),
-    **dict.fromkeys(("index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce"), _INDICES_COMPUTED),
-    **dict.fromkeys(("index_copy", "index_put"), _BY_MASK),
-    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _INDICES_READ),
-}
-
+_NOTES: dict[str, str] = by_name(
+    {
+        "on the host when the index is computed": "embedding gather index index_select take",
+        "on the host when the indices are computed": "index_add index_fill scatter scatter_add scatter_reduce",
+        "the host turns a computed index into a mask, and the engine selects by it": "index_copy index_put",
+        "on the host when the indices are read": "max_pool2d_with_indices max_pool3d_with_indices",
+    }
+)
 _KNOWN = "its value depends on constants only; it is computed while the model is read"
 
 
@@ -145,7 +116,7 @@ def support(name: str) -> tuple[str, str]:
         return "equivalent", _KNOWN
     if name not in ROWS and not any(row.startswith(f"{name}.") for row in ROWS):
         return "refused", "this op is not supported"
-    return "native form" if name in NATIVE else "equivalent", _HOST_WHEN.get(name, "")
+    return "native form" if name in NATIVE else "equivalent", _NOTES.get(name, "")
 
 
 def coverage() -> list[tuple[str, str, str]]:
