@@ -48,7 +48,7 @@ def _rows_or_elements(x: Tensor, axis: int, indices: Array) -> tuple[Array | Non
         return lines[0], places
     grid = np.indices(places.shape)
     grid[axis] = places
-    return None, np.ravel_multi_index(tuple(grid), x.shape)
+    return None, np.asarray(np.ravel_multi_index(tuple(grid), x.shape))
 
 
 def element_numbers(x: Tensor) -> Array:

@@ -84,4 +84,4 @@ def vector_norm(x: Tensor, axes: tuple[int, ...], order: float = 2.0) -> Tensor:
 
 def trace(x: Numeric) -> Tensor:
     """The sum of the diagonal of a matrix."""
-    return af.where(truth(np.eye(*x.shape)), x, const(np.zeros((1, 1)))).sum((0, 1))
+    return af.where(truth(np.eye(x.shape[0], x.shape[1])), x, const(np.zeros((1, 1)))).sum((0, 1))

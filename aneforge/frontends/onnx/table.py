@@ -211,20 +211,25 @@ MOVES |= {name for name in CONTRIB if name.startswith("QLinear")}
 """Ops that move integers or handle codes: integers that fp16 represents stay exact. fp16 orders 8-bit codes as their
 own type does, so a maximum of codes is exact too."""
 
+_BITS = "bits of integers are not supported; the engine computes in fp16"
+_COUNT = "the size of the result depends on the data; the engine needs fixed sizes"
+_OPTIONAL = "optional values are not supported; the engine takes and gives tensors only"
+_SEQUENCE = "sequences of tensors are not supported; the engine takes and gives tensors only"
+_TEXT = "text is not supported; the engine takes numbers only"
 REASONS: dict[str, str] = by_name(
     {
-        "bits of integers are not supported; the engine computes in fp16": "BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor",
-        "sequences of tensors are not supported; the engine takes and gives tensors only": "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+        _BITS: "BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor",
+        _COUNT: "NonMaxSuppression NonZero Unique",
+        _OPTIONAL: "Optional OptionalGetElement OptionalHasElement",
+        _SEQUENCE: "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
         "SequenceLength SplitToSequence",
-        "the positions that the kernel reads depend on the data; the engine reads at fixed positions": "DeformConv",
-        "the engine has no op for a determinant": "Det",
+        _TEXT: "RegexFullMatch StringConcat StringNormalizer StringSplit",
         "compressed images are not supported; decode the image before the model": "ImageDecoder",
-        "the regions depend on the data; the engine reads at fixed positions": "MaxRoiPool",
-        "the positions that are written depend on the data; the engine writes to fixed positions": "MaxUnpool",
         "it draws a random choice in every run; the engine has no op for it": "Multinomial",
-        "the size of the result depends on the data; the engine needs fixed sizes": "NonMaxSuppression NonZero Unique",
-        "optional values are not supported; the engine takes and gives tensors only": "Optional OptionalGetElement OptionalHasElement",
-        "text is not supported; the engine takes numbers only": "RegexFullMatch StringConcat StringNormalizer StringSplit",
+        "the engine has no op for a determinant": "Det",
+        "the positions that are written depend on the data; the engine writes to fixed positions": "MaxUnpool",
+        "the positions that the kernel reads depend on the data; the engine reads at fixed positions": "DeformConv",
+        "the regions depend on the data; the engine reads at fixed positions": "MaxRoiPool",
         "words are counted by looking up integers; the engine has no op for it": "TfIdfVectorizer",
     }
 )

@@ -128,7 +128,7 @@ def host_nodes(
             language="torch",
             kind=kind,
             body=body,
-            shape=result.shape or (1,),
+            shape=result.static or (1,),
             dtype="bool" if result.dtype == "bool" else "int32" if "int" in result.dtype else "fp16",
             output=place,
             reason=reason,

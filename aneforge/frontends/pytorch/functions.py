@@ -19,9 +19,13 @@ def stated_shape(op: Op) -> tuple[int, ...]:
     return op.out_shape() or (1,)
 
 
-def gives_truths(op: Op) -> bool:
+def stated_dtype(op: Op) -> str:
     stated = op.out_type()
-    return stated is not None and stated.dtype == "bool"
+    return "" if stated is None else stated.dtype
+
+
+def gives_truths(op: Op) -> bool:
+    return stated_dtype(op) == "bool"
 
 
 def typed(op: Op, value: Value | float) -> Tensor:
@@ -90,18 +94,14 @@ def expand(op: Op, x: Value) -> Tensor:
 
 
 def convert(op: Op, x: Tensor) -> Tensor:
-    stated = op.out_type()
-    assert stated is not None
-    return OPS["cast"](forms.as_number(x) if x.dtype == "uint8" else x, stated.dtype, op)
+    return OPS["cast"](forms.as_number(x) if x.dtype == "uint8" else x, stated_dtype(op), op)
 
 
 def filled(op: Op, value: Value | float = 0.0) -> Value:
     """A tensor of one number, known or computed."""
     if isinstance(value, Tensor):
         return forms.broadcast_to(forms.as_number(value), stated_shape(op))
-    stated = op.out_type()
-    assert stated is not None
-    kind = bool if stated.dtype == "bool" else np.int64 if is_whole(stated.dtype) else np.float32
+    kind = bool if gives_truths(op) else np.int64 if is_whole(stated_dtype(op)) else np.float32
     return np.full(op.out_shape() or (), float(np.asarray(value)), kind)
 
 
@@ -134,10 +134,9 @@ def windows_last(x: Tensor, axis: int, size: int, step: int) -> Tensor:
 def pad_last(x: Numeric, pad: list[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """PyTorch lists pads from the last axis: before, after, before, after."""
     pairs = list(zip(pad[::2], pad[1::2], strict=True))
-    return forms.padded(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1], _PAD_MODES.get(mode, mode), value)
-
-
-_PAD_MODES = {"circular": "wrap"}
+    return forms.padded(
+        x, [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1], "wrap" if mode == "circular" else mode, value
+    )
 
 
 def extreme_place(x: Numeric, axis: int | None = None, largest: bool = True) -> Tensor:

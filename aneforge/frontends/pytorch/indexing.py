@@ -114,7 +114,9 @@ def fill_rows(x: Numeric, axis: int, indices: Value, value: Numeric) -> Tensor:
     return forms.written_rows(x, axis_of(axis, x.ndim), places, value.reshape(*(1,) * x.ndim))
 
 
-def write(op: Op, x: Numeric, indices: Sequence[Value | None], values: Numeric, accumulate: bool = False) -> Tensor:
+def write(
+    op: Op, x: Numeric, indices: Sequence[Array | Tensor | None], values: Numeric, accumulate: bool = False
+) -> Tensor:
     used = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     axis, index = used[0]
     if len(used) == 1 and not accumulate:

@@ -38,6 +38,8 @@ _LARGE = 1 << 18
 _RUNTIME_CHECKS = ("_assert", "sym_constrain_range")
 _UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 """Memory whose numbers nobody reads: one zero stands for all of them, however many there are."""
+_TURNS = ("alias", "clone", "detach", "permute", "t", "transpose")
+"""Ops that change the order of axes at most."""
 _READS_NO_ELEMENTS = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
 _READS_NO_ELEMENTS += ("contiguous", "lift")
 """Ops that read no elements, so they work on integers too."""
@@ -142,7 +144,7 @@ class Torch(Language):
             call.name = operation.name = self.names.name_for(fx)
             call.results = self.sizes.types(fx.meta.get("val"))
             for operand in fx.all_input_nodes:
-                call.operands.append((value_of(operand), self.sizes.types(operand.meta.get("val"))[0]))
+                call.operands.append((value_of(operand), self._type(operand)))
         return call
 
     def control_for(self, operation: Operation) -> Control | None:
@@ -204,22 +206,16 @@ class Torch(Language):
         target, args = op.fx.target, op.args
         if _draws(target, args, op.kwargs):
             raise LoadError(DRAWS)
-        if (
-            args
-            and isinstance(args[0], Encoded)
-            and (transposed := _transpose_weight(plain_name(str(target))[0], *args)) is not None
-        ):
-            return [transposed]
-        if plain_name(str(target))[0] in _UNSET:
+        base = plain_name(op.kind)[0]
+        if args and isinstance(args[0], Encoded) and base in _TURNS:
+            return [_turned(target, *args)]
+        if base in _UNSET:
             promised = op.fx.meta["val"]
             return [torch.zeros((), dtype=promised.dtype).expand(promised.shape)]
         self._charge(op.fx)
         positional = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decode()).float(), args)
-        positional, keyword_only = tree_map_only(
-            torch.device, lambda _: torch.device("cpu"), (positional, {**op.kwargs, "pin_memory": None})
-        )
-        if "pin_memory" not in op.kwargs:
-            del keyword_only["pin_memory"]
+        options = {name: None if name == "pin_memory" else value for name, value in op.kwargs.items()}
+        positional, keyword_only = tree_map_only(torch.device, lambda _: torch.device("cpu"), (positional, options))
         try:
             with torch.no_grad():
                 computed = target(*positional, **keyword_only)
@@ -230,7 +226,7 @@ class Torch(Language):
     def _charge(self, fx: Any) -> None:
         assert self.importer is not None
         if not fx.target.is_view:
-            count = sum(math.prod(kind.shape) for kind in self.sizes.types(fx.meta.get("val")))
+            count = sum(math.prod(kind.static or ()) for kind in self.sizes.types(fx.meta.get("val")))
             self.importer.folding.charge(count, count, f"{self.importer.file}: {fx.name} ({fx.target})")
 
     # Rows and the host.
@@ -261,7 +257,7 @@ class Torch(Language):
         except NoForm as no_form:
             reason = str(no_form)
         finally:
-            if any(math.prod(kind.shape) > _LARGE for _, kind in operands):
+            if any(math.prod(kind.static or ()) > _LARGE for _, kind in operands):
                 self.release()
         return host_nodes(call.kind, call.results, call.used_results, positional, keyword_only, operands, str(reason))
 
@@ -311,12 +307,12 @@ class Torch(Language):
             return value
         if isinstance(value, np.ndarray):
             return torch.from_numpy(np.array(value))
-        stated = op.results[place]
-        if value.size != math.prod(stated.shape):  # type: ignore[arg-type]
+        stated, shape = op.results[place], op.results[place].static or ()
+        if value.size != math.prod(shape):
             raise LoadError(
-                f"the result has shape {list(value.shape)}, expected {list(stated.shape)}; please report this bug"
+                f"the result has shape {list(value.shape)}, expected {list(shape)}; please report this bug"
             )
-        value = shaped(value, stated.shape)  # type: ignore[arg-type]
+        value = shaped(value, shape)
         if (stated.dtype == "bool") != (value.dtype == "bool"):
             return truth(value) if stated.dtype == "bool" else value.cast() if value.dtype == "bool" else value
         return value
@@ -365,20 +361,10 @@ def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scop
         raise LoadError(first_line(error)) from None
 
 
-def _transpose_weight(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
-    """Return an encoded weight with permuted axes, still encoded; None for any other op."""
-    order = list(range(weight.ndim))
-    if base in ("alias", "clone", "detach"):
-        return weight
-    if base == "t":
-        return weight.transpose(order[::-1])
-    if base == "permute":
-        return weight.transpose([order[axis] for axis in rest[0]])
-    if base == "transpose":
-        a, b = order[rest[0]], order[rest[1]]
-        order[a], order[b] = order[b], order[a]
-        return weight.transpose(order)
-    return None
+def _turned(target: Any, weight: Encoded, *rest: Any) -> Encoded:
+    """Return an encoded weight with its axes in another order, still encoded."""
+    order = list(target(torch.empty(*range(weight.ndim)), *rest).shape)  # the extents 0, 1, 2... move with their axes
+    return weight if order == sorted(order) else weight.transpose(order)
 
 
 def _computes_floats(base: str, call: _Call) -> bool:

@@ -259,7 +259,7 @@ def _recurrent(kind: str, activations: Sequence[str], usual: bool = True) -> Cal
     def layers_of(
         op: Op,
         x: Numeric,
-        start: Sequence[Value] | Value,
+        start: Any,
         weights: Sequence[Value],
         biases: bool,
         layers: int,

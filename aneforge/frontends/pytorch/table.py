@@ -34,7 +34,7 @@ _ELEMENTWISE = {
     "clamp hardtanh": "clip x low high",
     "clamp_max": "clip x high",
     "clamp_min": "clip x low",
-    "div": "divided a b | rounding_mode>rounding",
+    "div true_divide": "divided a b | rounding_mode>rounding",
     "elu": "elu x alpha scale input_scale",
     "eq": "equal x y",
     "fix": "trunc x",
@@ -67,15 +67,14 @@ _ELEMENTWISE = {
     "softshrink": "soft_shrink x limit",
     "sub": "minus a b alpha",
     "threshold": "where_above x limit value",
-    "true_divide": "divided a b",
     "where": "choose mask yes no",
 }
 
 _NEW = "| -dtype"
 _MOVEMENT = {
-    "_conj alias alias_copy clone conj contiguous detach detach_copy lift lift_fresh_copy real resolve_conj "
+    "_conj alias alias_copy clone conj contiguous detach detach_copy lift lift_fresh_copy positive real resolve_conj "
     "resolve_neg": "identity x",
-    "_pad_circular": "pad_last x pad | mode=wrap",
+    "_pad_circular": "pad_last x pad | mode=circular",
     "_reshape_alias _unsafe_view atleast_1d atleast_2d atleast_3d flatten ravel reshape reshape_as squeeze "
     "squeeze_copy unflatten unsqueeze unsqueeze_copy view view_as view_copy": "view x - - -",
     "_to_copy to type_as": "convert x - - - - - | -dtype",
@@ -96,7 +95,6 @@ _MOVEMENT = {
     "numpy_T t t_copy": "transpose x",
     "pad": "pad_last x pad mode value",
     "permute permute_copy": "transpose x perm",
-    "positive": "identity x",
     "reflection_pad1d reflection_pad2d reflection_pad3d": "pad_last x pad | mode=reflect",
     "repeat tile": "tile x reps",
     "repeat_interleave.self_Tensor repeat_interleave.self_int": "repeat x repeats axis | -output_size",
@@ -155,8 +153,8 @@ _OTHERS = {
     "adaptive_avg_pool1d": "adaptive_mean x - | rank=1",
     "addmm addmv baddbmm": "add_matmul c a b | beta alpha",
     "all": "reduce_all x axes - | keep_dims=1",
-    "amax": "reduce_max x axes keep_dims | no_axes_keep=0",
-    "amin": "reduce_min x axes keep_dims | no_axes_keep=0",
+    "amax max.default": "reduce_max x axes keep_dims | no_axes_keep=0",
+    "amin min.default": "reduce_min x axes keep_dims | no_axes_keep=0",
     "aminmax": "reduce_ends x | dim>axes -keepdim keep_dims=1",
     "any": "reduce_any x axes - | keep_dims=1",
     "argmax": "extreme_place x axis -",
@@ -188,10 +186,8 @@ _OTHERS = {
     "linear": "linear x weight bias",
     "logsumexp": "reduce_log_sum_exp x axes keep_dims | no_axes_keep=0",
     "lstm.input": "lstm x start weights biases layers dropout training bidirectional batch_first",
-    "max.default": "reduce_max x",
     "max.dim": "extreme x axis -",
     "mean": "reduce_mean x axes keep_dims | no_axes_keep=0 -dtype",
-    "min.default": "reduce_min x",
     "min.dim": "extreme x axis - | largest=False",
     "nansum": "nan_sum x axes keep_dims | -dtype",
     "native_group_norm": "group_norm x gamma beta - - - groups epsilon",
