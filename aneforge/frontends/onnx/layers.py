@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -163,6 +162,8 @@ _SETTINGS = {"affine": "ab", "elu": "a", "hardsigmoid": "ab", "leakyrelu": "a", 
 
 
 def _layer(kind: str) -> Callable[..., list[Tensor]]:
+    order = _ORDER[kind]
+
     def layer(
         x: Tensor,
         w: Value,
@@ -185,12 +186,28 @@ def _layer(kind: str) -> Callable[..., list[Tensor]]:
         series = forms.transposed(x, [1, 0, 2]) if layout else x
         states = (initial_h, initial_c) if kind == "LSTM" else (initial_h,)
         starts = [_start(state, layout) for state in states]
-        functions = _Activations(kind, activations or [], activation_alpha or [], activation_beta or [])
+        settings = activations or [], activation_alpha or [], activation_beta or []
+        functions, count = _activations(kind, w.shape[0], *settings), len(_USUAL[kind])
         runs = []
         for place in range(w.shape[0]):
-            weights = [_direction_part(value, place) for value in (w, r, b, peepholes)]
-            cell = _cell(kind, place, weights, starts, series.shape[1], functions)
-            cell.clip, cell.coupled, cell.reset_after = clip, input_forget, linear_before_reset
+            names, own = zip(*functions[count * place : count * (place + 1)], strict=True)
+            inner, outer, biases, peeps = (_direction_part(value, place) for value in (w, r, b, peepholes))
+            bias_by_gate = by_gate(biases, order + order.upper())
+            zeros = as_tensor(np.zeros((series.shape[1], outer.shape[1])))
+            cell = Cell(
+                kind,
+                by_gate(inner, order),
+                by_gate(outer, order),
+                [zeros if start is None else start[place] for start in starts],
+                own,
+                {gate: bias_by_gate[gate] for gate in order if bias_by_gate},
+                {gate: bias_by_gate[gate.upper()] for gate in order if bias_by_gate},
+                usual=list(names) == _USUAL[kind],
+                peepholes=by_gate(peeps, _PEEPHOLES),
+                clip=clip,
+                coupled=input_forget,
+                reset_after=linear_before_reset,
+            )
             runs.append(recurrence(cell, series, direction == "reverse" or place == 1, lengths))
         outputs = forms.stacked([outputs for outputs, _ in runs], 1)
         last_states = [forms.stacked([ends[i] for _, ends in runs], 0) for i in range(len(starts))]
@@ -215,54 +232,20 @@ def _direction_part(value: Value | None, place: int) -> Any:
     return value[place] if isinstance(value, Tensor) else np.asarray(value)[place]
 
 
-def _cell(
-    kind: str,
-    place: int,
-    weights: Sequence[Any],
-    starts: Sequence[Tensor | None],
-    samples: int,
-    functions: _Activations,
-) -> Cell:
-    w, r, biases, peepholes = weights
-    order = _ORDER[kind]
-    bias_by_gate = by_gate(biases, order + order.upper())
-    activations, names = functions.of_direction(place)
-    zeros = as_tensor(np.zeros((samples, r.shape[1])))
-    return Cell(
-        kind,
-        by_gate(w, order),
-        by_gate(r, order),
-        [zeros if start is None else start[place] for start in starts],
-        activations,
-        {gate: bias_by_gate[gate] for gate in order} if bias_by_gate else {},
-        {gate: bias_by_gate[gate.upper()] for gate in order} if bias_by_gate else {},
-        usual=names == _USUAL[kind],
-        peepholes=by_gate(peepholes, _PEEPHOLES),
-    )
-
-
-@dataclass(frozen=True)
-class _Activations:
-    """The functions of all directions by name, and two lists with their settings."""
-
-    kind: str
-    names: Sequence[str]
-    alpha: Sequence[float]
-    beta: Sequence[float]
-
-    def of_direction(self, place: int) -> tuple[list[Activation], list[str]]:
-        usual = _USUAL[self.kind]
-        names = [name.lower() for name in self.names] or usual
-        names = names if len(names) >= len(usual) * (place + 1) else names * (place + 1)
-        numbers = {"a": list(self.alpha), "b": list(self.beta)}
-        functions: list[Activation] = []
-        for name in names:
-            if name not in _ACTIVATIONS:
-                raise LoadError(f"activation {name!r} is not known; choose one: {', '.join(_ACTIVATIONS)}")
-            settings = {key: float(numbers[key].pop(0)) for key in _SETTINGS.get(name, "") if numbers[key]}
-            functions.append(partial(_ACTIVATIONS[name], **settings))
-        direction = slice(len(usual) * place, len(usual) * (place + 1))
-        return functions[direction], names[direction]
+def _activations(
+    kind: str, directions: int, stated: list[str], alpha: list[float], beta: list[float]
+) -> list[tuple[str, Activation]]:
+    """The functions of all directions with their names; two lists have their settings in order."""
+    names = [name.lower() for name in stated] or _USUAL[kind]
+    names = names if len(names) >= len(_USUAL[kind]) * directions else names * directions
+    numbers = {"a": list(alpha), "b": list(beta)}
+    functions: list[tuple[str, Activation]] = []
+    for name in names:
+        if name not in _ACTIVATIONS:
+            raise LoadError(f"activation {name!r} is not known; choose one: {', '.join(_ACTIVATIONS)}")
+        settings = {key: float(numbers[key].pop(0)) for key in _SETTINGS.get(name, "") if numbers[key]}
+        functions.append((name, partial(_ACTIVATIONS[name], **settings)))
+    return functions
 
 
 gru_layer, lstm_layer, rnn_layer = _layer("GRU"), _layer("LSTM"), _layer("RNN")

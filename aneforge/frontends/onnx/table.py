@@ -76,7 +76,11 @@ _PLACE = "axis=0 keepdims>keep_dims=1 select_last_index>last"
 _CELL = "x w r b lengths initial_h"
 _RESIZED = "x roi scales sizes"
 
+_REDUCTIONS = {"L1": "l1_norm", "L2": "l2_norm", "LogSum": "log_sum", "LogSumExp": "log_sum_exp", "Max": "max"}
+_REDUCTIONS |= {"Mean": "mean", "Min": "min", "Prod": "prod", "Sum": "sum", "SumSquare": "sum_square"}
+
 _OTHERS = {
+    **{f"Reduce{name}": f"reduce_{common} x axes | {_REDUCED}" for name, common in _REDUCTIONS.items()},
     "AffineGrid": "affine_grid theta size",
     "ArgMax": f"reduce_argmax x | {_PLACE}",
     "ArgMin": f"reduce_argmin x | {_PLACE}",
@@ -122,16 +126,6 @@ _OTHERS = {
     "QuantizeLinear": "quantize_linear x scale zero_point | -saturate -block_size -precision",
     "RMSNormalization": "rms_norm x gamma | -stash_type",
     "RNN": f"rnn_layer {_CELL} | -hidden_size",
-    "ReduceL1": f"reduce_l1_norm x axes | {_REDUCED}",
-    "ReduceL2": f"reduce_l2_norm x axes | {_REDUCED}",
-    "ReduceLogSum": f"reduce_log_sum x axes | {_REDUCED}",
-    "ReduceLogSumExp": f"reduce_log_sum_exp x axes | {_REDUCED}",
-    "ReduceMax": f"reduce_max x axes | {_REDUCED}",
-    "ReduceMean": f"reduce_mean x axes | {_REDUCED}",
-    "ReduceMin": f"reduce_min x axes | {_REDUCED}",
-    "ReduceProd": f"reduce_prod x axes | {_REDUCED}",
-    "ReduceSum": f"reduce_sum x axes | {_REDUCED}",
-    "ReduceSumSquare": f"reduce_sum_square x axes | {_REDUCED}",
     "Resize Upsample": f"resize_axes {_RESIZED}",
     "Resize<11 Upsample<11": "resize_axes x scales | coordinate_transformation_mode=asymmetric nearest_mode=floor",
     "ReverseSequence": "reverse_sequence x lengths | time_axis>seq_axis batch_axis=1",
