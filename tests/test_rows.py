@@ -5,6 +5,7 @@ and what a row does not know is refused by name. The cases are generated from th
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,35 @@ def test_rows_can_be_listed_without_running_them() -> None:
     assert ONNX["ReduceSum"].takes == ["x", "axes", "keepdims", "noop_with_empty_axes"]
     assert MIL["clip"].takes == ["x", "alpha", "beta"]
     assert PREFERRED["Attention"].takes[:5] == ["q", "k", "v", "attn_mask", "past_key"]
+
+
+IN_NUMPY: dict[str, tuple[dict[str, Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "count_nonzero": ({"axes": [1]}, lambda x: np.count_nonzero(x, axis=1)),
+    "glu": ({"axis": 1}, lambda x: x[:, :4] / (1 + np.exp(-x[:, 4:]))),
+    "lerp": ({"a": "input", "b": 1.0, "weight": 0.25}, lambda x: x + 0.25 * (1.0 - x)),
+    "move_axes": ({"source": [1], "destination": [3]}, lambda x: np.moveaxis(x, 1, 3)),
+    "nan_sum": ({"axes": [2]}, lambda x: np.nansum(x, axis=2)),
+    "reduce_all": ({"axes": [1]}, lambda x: (x != 0).all(axis=1)),
+    "reduce_any": ({"axes": [1]}, lambda x: (x != 0).any(axis=1)),
+    "repeat": ({"repeats": np.array([2]), "axis": 1}, lambda x: np.repeat(x, 2, axis=1)),
+    "reverse": ({"axes": []}, lambda x: x),
+    "roll": ({"shifts": [3, -1], "axes": [1, 2]}, lambda x: np.roll(x, (3, -1), (1, 2))),
+    "round": ({"decimals": 1}, lambda x: np.round(x, 1)),
+    "swap_axes": ({}, lambda x: np.swapaxes(x, -2, -1)),
+    "variance": ({"axes": [1], "correction": 1.0}, lambda x: x.var(axis=1, ddof=1)),
+    "vector_norm": ({"order": 3.0, "axes": [1]}, lambda x: np.linalg.norm(x, 3, axis=1)),
+}
+
+
+@pytest.mark.parametrize("name", IN_NUMPY)
+def test_an_op_means_what_numpy_says(name: str) -> None:
+    """Half of the numbers are negative, and one line is all zeros or less: any of it is true."""
+    given, meaning = IN_NUMPY[name]
+    x = np.random.default_rng(3).uniform(-2, 2, X).astype(np.float16)
+    x[0, :, 0, 0] = np.minimum(np.trunc(x[0, :, 0, 0]), 0)
+    result = one_tensor(called(OPS[name], {"x": PORT, **{key: placed(value) for key, value in given.items()}}, None))
+    found = af.evaluate(af.Graph.of(result), {"x": x.astype(np.float32)})[0]
+    np.testing.assert_allclose(found, meaning(x.astype(np.float64)), rtol=1e-3, atol=1e-3)
 
 
 BUILDERS = ("aneforge.graph.builders", "aneforge.graph.ops.leaf")
