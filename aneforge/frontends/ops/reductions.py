@@ -32,13 +32,15 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor], of_truths:
 
 def _truths(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
     def reduction(x: Value, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:
-        return truth(reduced(truth(x).cast(), function, _places(x, axes), keep_dims))
+        places = [axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)]
+        return truth(reduced(truth(x).cast(), function, places, keep_dims))
 
     return reduction
 
 
 def _places(x: Value, axes: list[int] | None) -> list[int]:
-    return [axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)]
+    """All axes unless the file names some."""
+    return [axis_of(axis, x.ndim) for axis in axes or range(x.ndim)]
 
 
 def _count_nonzero(x: Value, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:

@@ -77,7 +77,7 @@ _MOVEMENT = {
     "_pad_circular": "pad_last x pad | mode=circular",
     "_reshape_alias _unsafe_view atleast_1d atleast_2d atleast_3d flatten ravel reshape reshape_as squeeze "
     "squeeze_copy unflatten unsqueeze unsqueeze_copy view view_as view_copy": "view x - - -",
-    "_to_copy to type_as": "convert x - - - - - | -dtype",
+    "_to_copy to type_as": "convert x - - - - - | -dtype -copy",
     "adjoint mT matrix_H": "swap_axes x",
     "broadcast_to expand expand_as expand_copy": "expand x - | -implicit",
     "cat concat": "concat values axis",
