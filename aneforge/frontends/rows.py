@@ -18,6 +18,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 from aneforge.errors import LoadError
@@ -45,8 +46,9 @@ class Row:
     @cached_property
     def shown(self) -> dict[str, str]:
         """The file's own words for its inputs, for messages."""
-        words = {common: f"input {name!r}" for name, common in self.names.items()}
-        return {**{operand: f"input {operand!r}" for operand in self.operands}, **words}
+        operands = {operand: f"input {operand!r}" for operand in self.operands}
+        kinds = {common: "input" if common in operands else "argument" for common in self.names.values()}
+        return operands | {common: f"{kinds[common]} {name!r}" for name, common in self.names.items()}
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -131,6 +133,21 @@ def table(
 ) -> dict[str, Row]:
     """The rows of a format by the names of its ops. A key may list several, which share a row."""
     return {name: row(text, ops, functions) for names, text in lines.items() for name in names.split()}
+
+
+def by_name(reasons: Mapping[str, str]) -> dict[str, str]:
+    """The reason of each op, from reasons with the ops that they are for."""
+    return {name: reason for reason, names in reasons.items() for name in names.split()}
+
+
+def functions_of(*modules: ModuleType) -> dict[str, Function]:
+    """The public functions that modules of a format define, by name: what its rows may name besides common ops."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if not name.startswith("_") and callable(value) and value.__module__ == module.__name__
+    }
 
 
 def apply(entry: Row, op: Op) -> Any:

@@ -15,8 +15,8 @@ from torch.nn import functional as fn
 from torch.utils._pytree import tree_leaves
 
 import aneforge as af
-from aneforge.frontends.pytorch.adapter import coverage, from_torch
-from aneforge.frontends.pytorch.coverage import NATIVE
+from aneforge.frontends.pytorch.adapter import from_torch
+from aneforge.frontends.pytorch.support import NATIVE, coverage
 
 aten = torch.ops.aten
 
@@ -399,6 +399,7 @@ STATISTICS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "instance_norm.plain": (fn.instance_norm, (IMAGE,)),
     "layer_norm": (nn.LayerNorm(4), (X,)),
     "layer_norm.two": (nn.LayerNorm([3, 4]), (X,)),
+    "linalg_vector_norm.no axes": (lambda a: torch.linalg.vector_norm(a, 2.0, dim=()), (X,)),
     "linalg_vector_norm": (lambda a: torch.linalg.vector_norm(a, 3.0, dim=1), (X,)),
     "local_response_norm": (lambda a: fn.local_response_norm(a, 3), (IMAGE,)),
     "log_softmax": (lambda a: a.log_softmax(1), (X,)),
@@ -429,6 +430,7 @@ STATISTICS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "topk.smallest": (lambda a: a.topk(2, 1, largest=False)[0], (X,)),
     "trace": (torch.trace, (SQUARE,)),
     "var": (lambda a: a.var(1), (X,)),
+    "var.no axes": (lambda a: a.var(()), (X,)),
     "var.biased": (lambda a: a.var((0, 1), correction=0, keepdim=True), (X,)),
     "var_mean": (lambda a: torch.var_mean(a, 1), (X,)),
 }

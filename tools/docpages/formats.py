@@ -32,7 +32,7 @@ def coreml() -> str:
 
 
 def torch() -> str:
-    from aneforge.frontends.pytorch.adapter import coverage
+    from aneforge.frontends.pytorch.support import coverage
 
     head = "These are the core ATen ops, and other ops that have a rule in the reader."
     return "\n".join(["# PyTorch: what is read", "", head, "", *_op_table(coverage())]) + "\n"

@@ -7,7 +7,7 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.arithmetic import scaled, shifted
 from aneforge.frontends.forms.numbers import as_number, compared, single
-from aneforge.frontends.values import Numeric, Value
+from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -17,6 +17,7 @@ __all__ = [
     "celu",
     "elu",
     "gelu",
+    "glu",
     "hard_sigmoid",
     "hard_swish",
     "leaky_relu",
@@ -55,8 +56,17 @@ def hard_swish(x: Tensor) -> Tensor:
     return x * hard_sigmoid(x)
 
 
-def elu(x: Numeric, alpha: float = 1.0) -> Tensor:
-    return x.elu(single(alpha))
+def elu(x: Numeric, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    """scale * x above zero, and scale * alpha * (exp(input_scale * x) - 1) below."""
+    if input_scale == 1.0:
+        return scaled(x.elu(single(alpha)), scale)
+    return scaled(x.relu() + af.minimum(scaled(scaled(x, input_scale).exp() - 1.0, alpha), 0.0), scale)
+
+
+def glu(x: Numeric, axis: int = -1) -> Tensor:
+    """The first half along the axis, times the sigmoid of the second half."""
+    first, second = af.split(x, 2, axis=axis_of(axis, x.ndim))
+    return first * second.sigmoid()
 
 
 def leaky_relu(x: Numeric, alpha: float = 0.01) -> Tensor:
@@ -72,7 +82,7 @@ SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
 
 
 def selu(x: Numeric, alpha: float = SELU["alpha"], gamma: float = SELU["gamma"]) -> Tensor:
-    return scaled(elu(x, alpha), gamma)
+    return elu(x, alpha, gamma)
 
 
 def celu(x: Numeric, alpha: float = 1.0) -> Tensor:

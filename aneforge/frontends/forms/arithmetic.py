@@ -16,10 +16,13 @@ from aneforge.graph.tensor import Tensor
 from aneforge.recognise import algebra
 
 __all__ = [
+    "add_product",
+    "add_quotient",
     "added",
     "clamped",
     "divided",
     "inverse",
+    "lerp",
     "log",
     "multiplied",
     "power",
@@ -76,6 +79,19 @@ def multiplied(a: Value | float, b: Value | float) -> Tensor:
         if isinstance(x, Tensor) and (factor := known_number(other, x.ndim)) is not None:
             return scaled(as_number(x), factor)
     return as_factor(a) * as_factor(b)
+
+
+def add_product(x: Numeric, a: Numeric, b: Numeric, factor: float = 1.0) -> Tensor:
+    return x + scaled(a * b, factor)
+
+
+def add_quotient(x: Numeric, a: Numeric, b: Numeric, factor: float = 1.0) -> Tensor:
+    return x + scaled(a / b, factor)
+
+
+def lerp(a: Numeric, b: Numeric, weight: Value | float) -> Tensor:
+    """``a`` for weight 0, ``b`` for weight 1."""
+    return a + multiplied(b - a, weight)
 
 
 def divided(a: Value | float, b: Value | float, rounding: str = "") -> Tensor:

@@ -13,7 +13,8 @@ from aneforge.graph import builders as af
 from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["broadcast_to", "gathered", "joined", "padded", "parts", "reshaped", "sliced", "stacked", "transposed"]
+__all__ = ["broadcast_to", "gathered", "joined", "padded", "parts", "reshaped", "rolled", "sliced", "stacked"]
+__all__ += ["transposed"]
 
 _MOST_PLACES = 1 << 20
 
@@ -83,6 +84,12 @@ def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _tile(x: Tensor, copies: Sequence[int]) -> Tensor:
     return x if all(count == 1 for count in copies) else x.tile(list(copies))
+
+
+def rolled(x: Tensor, axis: int, shift: int) -> Tensor:
+    """Move elements along an axis; those that leave at the end come back at the start."""
+    places = shift % x.shape[axis]
+    return af.concat(parts(x, axis, [x.shape[axis] - places, places])[::-1], axis=axis) if places else x
 
 
 def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant", fill: float = 0.0) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from aneforge.frontends.forms.numbers import single
-from aneforge.frontends.values import Value, as_tensor, known
+from aneforge.frontends.values import Numeric, Value, as_tensor, axis_of, known
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -16,6 +16,8 @@ from aneforge.graph.tensor import Tensor
 __all__ = [
     "batch_norm",
     "batch_norm_in_training",
+    "channel_norm",
+    "cosine_similarity",
     "group_norm",
     "instance_norm",
     "layer_norm",
@@ -127,6 +129,20 @@ def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, 
     return af.batch_norm(x, gamma, beta, centre, spread, eps)
 
 
+def channel_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
+    """Normalise each channel over all samples, by its own mean and variance."""
+    axes = [axis for axis in range(x.ndim) if axis != 1]
+    return _with_gains(whitened(x, axes, epsilon)[0], _by_channel(gamma, x), _by_channel(beta, x))
+
+
+def cosine_similarity(a: Numeric, b: Numeric, axis: int = 1, epsilon: float = 1e-8) -> Tensor:
+    """The cosine of the angle between two vectors, keeping the axis. Both lengths count as at least ``epsilon``."""
+    axes = (axis_of(axis, max(a.ndim, b.ndim)),)
+    least = max(epsilon, 6e-8)  # the smallest step of fp16
+    lengths = [af.maximum(side.sum_square(axes).sqrt(), least) for side in (a, b)]
+    return (a * b).sum(axes) / lengths[0] / lengths[1]
+
+
 def log_softmax(x: Tensor, axis: int) -> Tensor:
     shifted = x - x.amax((axis,))
     return shifted - shifted.reduce_log_sum_exp((axis,))
@@ -162,12 +178,14 @@ def root_mean_square(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor
     return spread.sqrt(), spread.rsqrt(eps)
 
 
-def lp_normalised(x: Tensor, axis: int, p: int = 2) -> Tensor:
+def lp_normalised(x: Numeric, axis: int = -1, p: int = 2) -> Tensor:
     """Divide by the sum of magnitudes, or by the root of the sum of squares. A row of zeros stays zero."""
-    size = x.l1_norm((axis,)) if p == 1 else x.sum_square((axis,)).sqrt()
+    axes = (axis_of(axis, x.ndim),)
+    size = x.l1_norm(axes) if p == 1 else x.sum_square(axes).sqrt()
     return x / af.maximum(size, 2.0**-24)
 
 
-def mean_variance_normalised(x: Tensor, axes: Sequence[int]) -> Tensor:
-    centred = x - x.mean(tuple(axes))
-    return centred / (centred.square().mean(tuple(axes)).sqrt() + 1e-9)
+def mean_variance_normalised(x: Numeric, axes: list[int]) -> Tensor:
+    places = tuple(axis_of(axis, x.ndim) for axis in axes)
+    centred = x - x.mean(places)
+    return centred / (centred.square().mean(places).sqrt() + 1e-9)

@@ -26,10 +26,11 @@ from aneforge.frontends.forms.arithmetic import (
 from aneforge.frontends.forms.numbers import as_number, compared, truncated, truth
 from aneforge.frontends.values import Numeric
 from aneforge.graph import builders as af
+from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["BINARY", "UNARY", "is_infinite", "triangle"]
+__all__ = ["BINARY", "UNARY", "is_infinite", "logit", "nan_to_num", "rounded", "triangle", "without_nan"]
 
 _MOST_MASKED = 1 << 26
 
@@ -151,6 +152,26 @@ def is_infinite(x: Numeric, above: bool = True, below: bool = True) -> Tensor:
     if above or below:
         return x.equal(limit if above else const(np.float16(-np.inf)))
     return x.abs().less(0.0)  # neither side: false everywhere
+
+
+def logit(x: Numeric, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), with ``x`` kept ``eps`` away from 0 and 1."""
+    x = x if eps is None else x.clip(eps, 1.0 - eps)
+    return (x / (1.0 - x)).log()
+
+
+def rounded(x: Numeric, decimals: int = 0) -> Tensor:
+    return scaled(scaled(x, 10.0**decimals).round(), 10.0**-decimals) if decimals else x.round()
+
+
+def without_nan(x: Numeric, nan: float = 0.0) -> Tensor:
+    """``x``, and a number in the place of each NaN."""
+    return af.where(x.equal(x), x, const(np.full((1,) * x.ndim, nan)))
+
+
+def nan_to_num(x: Numeric, nan: float = 0.0, high: float = FP16_MAX, low: float = -FP16_MAX) -> Tensor:
+    """Finite numbers only; infinities become ``high`` and ``low``, or the largest fp16 numbers."""
+    return without_nan(x, nan).clip(max(low, -FP16_MAX), min(high, FP16_MAX))
 
 
 def triangle(x: Tensor, lower: bool, diagonal: int = 0) -> Tensor:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Sequence
 
 import numpy as np
 
+from aneforge.errors import LoadError
+from aneforge.frontends.forms.arithmetic import scaled
 from aneforge.frontends.forms.movement import padded
-from aneforge.frontends.values import NoForm, Value, along_axis, as_tensor
+from aneforge.frontends.forms.numbers import as_number
+from aneforge.frontends.forms.reductions import vector_norm
+from aneforge.frontends.values import NoForm, Numeric, Value, along_axis, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["cumulative_product", "cumulative_sum", "einsum", "gemm", "linear", "matmul", "swap_last_axes"]
+__all__ = ["add_matmul", "bilinear", "cumulative_product", "cumulative_sum", "distances", "einsum", "gemm", "linear"]
+__all__ += ["matmul", "outer", "swap_last_axes"]
 
 _LONGEST = 8192
 _WIDEST_LINE = 16384  # the widest line that every chip takes (limits.json spatial_extent)
@@ -139,6 +145,36 @@ def gemm(
     product = left @ (b.transpose([1, 0]) if transpose_b else b)
     product = product if alpha == 1.0 else product * alpha
     return product if c is None else product + (as_tensor(c) if beta == 1.0 else as_tensor(c) * beta)
+
+
+def add_matmul(c: Value, a: Value, b: Value, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
+    """beta * c + alpha * a @ b for any ranks. A known matrix and a known row of ``c`` are one op."""
+    is_row = isinstance(c, np.ndarray) and c.shape == b.shape[1:] and b.ndim == 2
+    if is_row and alpha == beta == 1.0 and isinstance(a, Tensor) and isinstance(b, (np.ndarray, Encoded)):
+        return linear(a, b.T, c)
+    product = scaled(matmul(a, b), alpha)
+    return product if beta == 0.0 else scaled(as_number(c), beta) + product
+
+
+def outer(x: Numeric, y: Numeric) -> Tensor:
+    return x.reshape(x.size, 1) * y.reshape(1, y.size)
+
+
+def bilinear(x: Numeric, y: Numeric, weight: Numeric, bias: Numeric | None = None) -> Tensor:
+    """result[k] = x' weight[k] y for each row of ``x`` and ``y``."""
+    left, right = x.reshape(-1, x.shape[-1]), y.reshape(-1, 1, y.shape[-1])
+    mixed = left @ weight.transpose([1, 0, 2]).reshape(weight.shape[1], -1)
+    lines = mixed.reshape(left.shape[0], weight.shape[0], weight.shape[2])
+    result = (lines * right).sum((2,)).reshape(*x.shape[:-1], weight.shape[0])
+    return result if bias is None else result + bias
+
+
+def distances(x: Numeric, y: Numeric, p: float = 2.0) -> Tensor:
+    """The distance between every row of ``x`` and every row of ``y``."""
+    if p not in (1.0, 2.0, math.inf):
+        raise LoadError(f"p {p:g} is not supported; choose one: 1, 2, inf")
+    gap = x.reshape(*x.shape[:-1], 1, x.shape[-1]) - y.reshape(*y.shape[:-2], 1, *y.shape[-2:])
+    return vector_norm(gap, (gap.ndim - 1,), p).reshape(*gap.shape[:-1])
 
 
 def cumulative_product(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-from aneforge.frontends.values import NoForm, without_axes
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends.forms.arithmetic import power, scaled
+from aneforge.frontends.forms.numbers import truth
+from aneforge.frontends.values import NoForm, Numeric, without_axes
+from aneforge.graph import builders as af
+from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["EXACT", "REDUCTIONS", "position", "reduced"]
+__all__ = ["EXACT", "REDUCTIONS", "position", "reduced", "trace", "variance", "vector_norm"]
 
 EXACT = 2048
 """The largest number up to which fp16 holds every integer."""
@@ -49,3 +57,31 @@ def position(x: Tensor, axis: int, keep: bool, largest: bool = True, last: bool 
     kept_shape = [1 if i == axis else extent for i, extent in enumerate(x.shape)]
     shape = tuple(kept_shape) if keep else without_axes(x.shape, (axis,))
     return positions if positions.shape == shape else positions.reshape(*shape)
+
+
+def variance(x: Tensor, axes: Sequence[int], correction: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The variance and the mean. ``correction`` is subtracted from the number of elements that the sum is divided
+    by."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    if count <= correction:
+        raise LoadError(
+            f"correction {correction:g} for {count} elements makes the divisor zero or negative; it must be less than "
+            f"{count}"
+        )
+    mean = x.mean(tuple(axes))
+    return scaled((x - mean).square().mean(tuple(axes)), count / (count - correction)), mean
+
+
+def vector_norm(x: Tensor, axes: tuple[int, ...], order: float = 2.0) -> Tensor:
+    if order in (1.0, 2.0):
+        return x.l1_norm(axes) if order == 1.0 else x.sum_square(axes).sqrt()
+    if order in (math.inf, -math.inf):
+        return x.abs().amax(axes) if order > 0 else x.abs().amin(axes)
+    if order == 0.0:
+        return x.not_equal(0.0).cast().sum(axes)
+    return power(power(x.abs(), order).sum(axes), 1 / order)
+
+
+def trace(x: Numeric) -> Tensor:
+    """The sum of the diagonal of a matrix."""
+    return af.where(truth(np.eye(x.shape[0], x.shape[1])), x, const(np.zeros((1, 1)))).sum((0, 1))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.values import NoForm, along_axis
+from aneforge.frontends.values import NoForm, Numeric, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
@@ -184,9 +184,20 @@ def _is_linear(matrix: Array, corners: bool) -> bool:
 # Grids and regions.
 
 
-def grid_sample(x: Tensor, grid: Array, mode: str, padding: str, align_corners: bool) -> Tensor:
+_GRID_MODES = {"nearest": "nearest", "linear": "linear", "cubic": "cubic", "bilinear": "linear", "bicubic": "cubic"}
+_GRID_PADDINGS = ("zeros", "border", "reflection")
+
+
+def grid_sample(
+    x: Numeric, grid: Array, mode: str = "linear", padding_mode: str = "zeros", align_corners: bool = False
+) -> Tensor:
     """Sample ``x`` [N, C, ...] at the places of ``grid`` [N, ..., axes]. Coordinates are from -1 to 1, the last axis
     first."""
+    if mode not in _GRID_MODES or padding_mode not in _GRID_PADDINGS:
+        raise NoForm(
+            f"mode {mode!r} with padding {padding_mode!r} is not supported; choose mode nearest, linear, cubic, "
+            f"padding {', '.join(_GRID_PADDINGS)}"
+        )
     extents = x.shape[2:]
     if grid.shape[0] != x.shape[0] or grid.shape[-1] != len(extents):
         raise LoadError(f"the grid {list(grid.shape)} does not fit the input {list(x.shape)}")
@@ -196,7 +207,7 @@ def grid_sample(x: Tensor, grid: Array, mode: str, padding: str, align_corners: 
         raise NoForm(
             f"{points.shape[1]:,} points of {list(extents)} need {count:,} weights; the limit is {_MOST_WEIGHTS:,}"
         )
-    matrices = [_grid_weights(sample, extents, mode, padding, align_corners) for sample in points]
+    matrices = [_grid_weights(sample, extents, _GRID_MODES[mode], padding_mode, align_corners) for sample in points]
     shared = all((matrix == matrices[0]).all() for matrix in matrices[1:])
     weights = np.stack([matrix.T for matrix in (matrices[:1] if shared else matrices)])
     result = x.reshape(*x.shape[:2], math.prod(extents)) @ af.const(weights)
@@ -262,7 +273,7 @@ def _bring_inside(positions: Array, extent: int, low: float, high: float, paddin
     return np.where((positions < low) | (positions > high), mirrored, positions)
 
 
-def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+def affine_grid(theta: Tensor, size: list[int], align_corners: bool = False) -> Tensor:
     """Places [N, ..., axes] of an image of ``size`` [N, C, ...] under the maps ``theta`` [N, axes, axes + 1]."""
     if len(size) not in (4, 5) or math.prod(size[2:]) > _MOST_PLACES or min(size) < 1:
         raise LoadError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aneforge.frontends.forms.reductions import EXACT
-from aneforge.frontends.values import NoForm
+from aneforge.frontends.values import NoForm, Numeric, axis_of
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
@@ -42,6 +42,7 @@ def topk(x: Tensor, axis: int, count: int, largest: bool = True) -> Tensor:
     return in_rows(x, axis, lambda rows: af.topk(rows, count, largest=largest))
 
 
-def hard_maximum(x: Tensor, axis: int) -> Tensor:
+def hard_maximum(x: Numeric, axis: int = -1) -> Tensor:
     """1 at the first maximum along the axis, 0 elsewhere."""
-    return in_rows(x, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))
+    along = axis_of(axis, x.ndim)
+    return in_rows(x, along, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))

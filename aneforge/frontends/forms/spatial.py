@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms.movement import padded
-from aneforge.frontends.values import NoForm, Value, known
+from aneforge.frontends.forms.movement import padded, sliced
+from aneforge.frontends.values import NoForm, Numeric, Value, along_axis, known
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.halves import FP16_MAX
@@ -17,7 +18,10 @@ from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor
 
 __all__ = [
+    "adaptive_average_pool",
+    "adaptive_max_pool",
     "average_pool",
+    "channel_shuffle",
     "convolution",
     "depth_to_space",
     "fold_columns",
@@ -27,6 +31,7 @@ __all__ = [
     "same_pads",
     "space_to_depth",
     "transposed_convolution",
+    "unfold_columns",
     "window_sum",
 ]
 
@@ -320,6 +325,35 @@ def global_norm_pool(x: Tensor, p: int = 2) -> Tensor:
     return _root(x.sum_square(axes) if p == 2 else x.abs().pow(float(p)).sum(axes), p)
 
 
+def _adaptive_windows(extent: int, out: int) -> list[tuple[int, int]]:
+    return [(i * extent // out, -(-(i + 1) * extent // out)) for i in range(out)]
+
+
+def adaptive_average_pool(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Means over as many windows as ``sizes`` has along each of the last axes. Equal windows are a pool, one window
+    is a mean, and uneven windows are a product with their weights."""
+    rank = len(sizes)
+    if all(out == 1 for out in sizes):
+        return x.mean(tuple(range(2, 2 + rank)))
+    if rank < 3 and all(extent % out == 0 for extent, out in zip(x.shape[2:], sizes, strict=True)):
+        window = [extent // out for extent, out in zip(x.shape[2:], sizes, strict=True)]
+        return average_pool(x, window, stride=window)
+    for axis, out in enumerate(sizes, 2):
+        shares = np.zeros((out, x.shape[axis]))
+        for row, (first, last) in enumerate(_adaptive_windows(x.shape[axis], out)):
+            shares[row, first:last] = 1 / (last - first)
+        x = along_axis(x, axis, shares) if out != x.shape[axis] else x
+    return x
+
+
+def adaptive_max_pool(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    for axis, out in enumerate(sizes, 2):
+        windows = _adaptive_windows(x.shape[axis], out)
+        lines = [sliced(x, axis, first, last).amax((axis,)) for first, last in windows]
+        x = lines[0] if len(lines) == 1 else af.concat(lines, axis=axis)
+    return x
+
+
 def _root(x: Tensor, p: int) -> Tensor:
     return x if p == 1 else x.sqrt() if p == 2 else x.pow(1.0 / p)
 
@@ -419,7 +453,7 @@ def _spaced_mean_with_pads(*settings: Any) -> Tensor:
 # Blocks of pixels and channels.
 
 
-def depth_to_space(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
+def depth_to_space(x: Numeric, block: int, mode: str = "DCR") -> Tensor:
     """The block is the outer part of the channels (DCR) or the inner part (CRD). CRD is a pixel shuffle."""
     if block < 1 or x.ndim != 4 or x.shape[1] % (block * block):
         raise LoadError(
@@ -429,7 +463,7 @@ def depth_to_space(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
     return af.pixel_shuffle(x if mode == "CRD" else _swap_channel_factors(x, block * block), block)
 
 
-def space_to_depth(x: Tensor, block: int, mode: str = "DCR") -> Tensor:
+def space_to_depth(x: Numeric, block: int, mode: str = "DCR") -> Tensor:
     blocks = af.pixel_unshuffle(x, block)
     return blocks if mode == "CRD" else _swap_channel_factors(blocks, x.shape[1])
 
@@ -438,6 +472,28 @@ def _swap_channel_factors(x: Tensor, outer: int) -> Tensor:
     """Reorder channels from outer x inner to inner x outer."""
     n, c, h, w = x.shape
     return x.reshape(n, outer, c // outer, h, w).transpose([0, 2, 1, 3, 4]).reshape(n, c, h, w)
+
+
+def channel_shuffle(x: Numeric, groups: int) -> Tensor:
+    """Interleave the channels of all groups."""
+    samples, channels, *space = x.shape
+    grouped = x.reshape(samples, groups, channels // groups, math.prod(space))
+    return grouped.transpose([0, 2, 1, 3]).reshape(*x.shape)
+
+
+def _window_kernels(channels: int, size: Sequence[int]) -> np.ndarray:
+    """A kernel for each channel and each place of a window: a single 1."""
+    area = int(np.prod(size))
+    return np.tile(np.eye(area).reshape(area, 1, *size), (channels, 1, *(1,) * len(size)))
+
+
+def unfold_columns(
+    x: Tensor, size: Sequence[int], *, stride: Sequence[int], pads: Pads, dilation: Sequence[int]
+) -> Tensor:
+    """Every window as a column [n, channels * area, windows]: a depthwise convolution that copies single elements."""
+    kernels = _window_kernels(x.shape[1], size)
+    columns = convolution(x, kernels, stride=stride, pads=pads, dilation=dilation, groups=x.shape[1])
+    return columns.reshape(*columns.shape[:2], -1)
 
 
 def fold_columns(
@@ -468,7 +524,7 @@ def fold_columns(
             f"block_shape {list(size)} does not fit {x.shape[1]} channels and image_shape {list(extent)}; a block "
             "must fit in the image, and its size must divide the channels"
         )
-    kernel = np.tile(np.eye(area).reshape(area, 1, *size), (channels, 1, *(1,) * rank))
+    kernel = _window_kernels(channels, size)
     places = x.reshape(x.shape[0], x.shape[1], *blocks)
     more = [room[i] % steps[i] for i in range(rank)]
     return transposed_convolution(

@@ -14,7 +14,7 @@ from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.onnx.control import INITIALIZER
 from aneforge.frontends.onnx.file import StoredWeights, open_model
 from aneforge.frontends.onnx.language import Onnx
-from aneforge.frontends.onnx.types import element_type
+from aneforge.frontends.onnx.node import element_type
 from aneforge.frontends.records import Binding, Block, Function, Operation, Ref, TensorType, Type
 from aneforge.graph.graph import Graph
 

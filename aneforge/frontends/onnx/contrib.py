@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
-
-from aneforge.frontends import LoadError, forms
-from aneforge.frontends.forms.attention import as_heads, as_line, attention, causal_mask, rotary
+from aneforge.frontends import forms
 from aneforge.frontends.forms.pointwise import UNARY
 from aneforge.frontends.importer.op import Op
-from aneforge.frontends.onnx.attention import rotated
+from aneforge.frontends.onnx.attention import with_bias
 from aneforge.frontends.onnx.node import Node
 from aneforge.frontends.ops import OPS
-from aneforge.frontends.values import Array, NoForm, Value, as_tensor, known
+from aneforge.frontends.values import NoForm, Value, as_tensor
 from aneforge.graph.tensor import Tensor
 
 # Products and activations.
 
 
-def _fused_matmul(
+def fused_matmul(
     x: Tensor,
     y: Value,
     alpha: float = 1.0,
@@ -33,12 +29,8 @@ def _fused_matmul(
     return forms.scaled(OPS["matmul"](x, y, transpose_x, transpose_y), alpha)
 
 
-def _add_bias(x: Value, bias: Value | None) -> Tensor:
-    return as_tensor(x) if bias is None else forms.added(x, bias)
-
-
-def _bias_gelu(x: Value, bias: Value | None = None, mode: str = "none") -> Tensor:
-    return forms.gelu(_add_bias(x, bias), mode)
+def bias_gelu(x: Value, bias: Value | None = None, mode: str = "none") -> Tensor:
+    return forms.gelu(with_bias(x, bias), mode)
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor, list[float]], Tensor]] = {
@@ -71,18 +63,18 @@ def _plain(node: Node, kind: str, inputs: Sequence[Value | None]) -> Tensor:
     return node.result_of(kind, inputs, attrs)
 
 
-def _fused_conv(node: Node) -> Tensor:
+def fused_conv(node: Node) -> Tensor:
     """A fourth input is added to the result."""
     result = _plain(node, "Conv", node.inputs[:3])
     addend = node.inputs[3] if len(node.inputs) > 3 else None
     return _activate(node, result if addend is None else forms.added(result, addend))
 
 
-def _fused_gemm(node: Node) -> Tensor:
+def fused_gemm(node: Node) -> Tensor:
     return _activate(node, _plain(node, "Gemm", node.inputs))
 
 
-def _nhwc_conv(node: Node) -> Tensor:
+def nhwc_conv(node: Node) -> Tensor:
     """Input and output have channels last; the kernel has the usual layout."""
     x, *others = node.inputs
     image = as_tensor(x)
@@ -99,7 +91,7 @@ def _channel_orders(rank: int) -> tuple[list[int], list[int]]:
 # Norms.
 
 
-def _skip_layer_norm(
+def skip_layer_norm(
     op: Op,
     x: Value,
     skip: Value,
@@ -108,17 +100,17 @@ def _skip_layer_norm(
     bias: Value | None = None,
     epsilon: float = 1e-12,
 ) -> list[Value]:
-    total = _add_bias(_add_bias(x, skip), bias)
+    total = with_bias(with_bias(x, skip), bias)
     axes = (total.ndim - 1,)
     if not any(op.used(place) for place in (1, 2)):
         return [forms.layer_norm(total, axes, gamma, beta, epsilon), total, total, total]
     return [*forms.layer_norm_with_statistics(total, axes, gamma, beta, epsilon), total]
 
 
-def _skip_rms_norm(
+def skip_rms_norm(
     op: Op, x: Value, skip: Value, gamma: Value, bias: Value | None = None, epsilon: float = 1e-6
 ) -> list[Value]:
-    total = _add_bias(_add_bias(x, skip), bias)
+    total = with_bias(with_bias(x, skip), bias)
     axes = (total.ndim - 1,)
     result = forms.rms_norm(total, axes, gamma, epsilon)
     if not any(op.used(place) for place in (1, 2)):
@@ -126,13 +118,13 @@ def _skip_rms_norm(
     return [result, *forms.root_mean_square(total, axes, epsilon), total]
 
 
-def _rms_norm(op: Op, x: Tensor, gamma: Value, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
+def rms_norm_of(op: Op, x: Tensor, gamma: Value, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
     if op.used(1):
         raise NoForm("a second output is not supported; the engine gives the norm only. Remove the output")
     return OPS["rms_norm"](x, gamma, axis, epsilon)
 
 
-def _group_norm(
+def group_norm_of(
     x: Tensor,
     gamma: Value,
     beta: Value,
@@ -146,247 +138,3 @@ def _group_norm(
     result = forms.group_norm(forms.transposed(x, inner) if channels_last else x, groups, gamma, beta, epsilon)
     result = forms.swish(result) if activation else result
     return forms.transposed(result, outer) if channels_last else result
-
-
-# Attention.
-
-
-def _rotary(
-    x: Tensor,
-    position_ids: Array,
-    cos_cache: Value,
-    sin_cache: Value,
-    num_heads: int = 0,
-    interleaved: bool = False,
-    rotary_embedding_dim: int = 0,
-) -> Tensor:
-    length = x.shape[1] if x.ndim == 3 else x.shape[2]
-    if position_ids.size == 1:  # the first position; the others follow it
-        position_ids = np.arange(length)[None] + int(position_ids.reshape(-1)[0])
-    if x.ndim == 3 and not num_heads:
-        num_heads = x.shape[2] // (rotary_embedding_dim or 2 * cos_cache.shape[-1])
-    return rotated(x, cos_cache, sin_cache, position_ids, num_heads, interleaved, rotary_embedding_dim)
-
-
-def _attention(
-    op: Op,
-    x: Tensor,
-    weight: Value,
-    bias: Value | None = None,
-    mask: Value | None = None,
-    past: Value | None = None,
-    scores_bias: Value | None = None,
-    num_heads: int = 1,
-    qkv_hidden_sizes: list[int] | None = None,
-    do_rotary: bool = False,
-    scale: float = 0.0,
-    unidirectional: bool = False,
-    mask_filter_value: float = -10000.0,
-) -> list[Value]:
-    """Compute queries, keys and values with one product, then attention."""
-    if past is not None or do_rotary:
-        raise NoForm(
-            "a past in one tensor, do_rotary and inputs after the sixth are not supported; export keys and values "
-            "apart"
-        )
-    lines = forms.linear(x, forms.swap_last_axes(weight), bias)
-    sizes = qkv_hidden_sizes or [lines.shape[-1] // 3] * 3
-    q, k, v = (as_heads(part, num_heads) for part in forms.parts(lines, 2, sizes))
-    padding = _padding_mask(mask_filter_value, mask, q, k)
-    result = _masked_attention(q, k, v, scale, unidirectional, padding, scores_bias)
-    return [as_line(result), forms.stacked([k, v], 0)] if op.used(1) else [as_line(result)]
-
-
-def _masked_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, padding: Array | None, scores_bias: Value | None
-) -> Tensor:
-    """Apply attention with a bias on the scores and a mask for padded keys."""
-    queries, keys = q.shape[2], k.shape[2]
-    mask: Value | None = scores_bias
-    if padding is not None:
-        mask = _add_masks(mask, padding)
-    if causal and mask is not None:
-        mask = _add_masks(mask, causal_mask(queries, keys, keys - queries).reshape(1, 1, queries, keys))
-        causal = False
-    return attention(q, k, v, scale=scale or None, mask=mask, causal=causal)
-
-
-def _add_masks(a: Value | None, b: Value) -> Value:
-    if a is None:
-        return b
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return forms.added(a, b)
-    return np.asarray(a, np.float64) + np.asarray(b, np.float64)
-
-
-def _padding_mask(excluded: float, padding: Value | None, q: Tensor, k: Tensor) -> Array | None:
-    """The mask must be known: lengths [samples], or flags [samples, keys] or [samples, queries, keys]."""
-    if padding is None:
-        return None
-    samples, queries, keys = q.shape[0], q.shape[2], k.shape[2]
-    marks = known(padding, "the padding mask")
-    if marks.shape == (samples,):
-        marks = np.arange(keys)[None] < marks.reshape(-1, 1)
-    if marks.shape == (samples, keys):
-        marks = marks.reshape(samples, 1, 1, keys)
-    elif marks.shape == (samples, queries, keys):
-        marks = marks.reshape(samples, 1, queries, keys)
-    else:
-        raise NoForm(
-            f"a mask of shape {list(marks.shape)} is not supported; expected [{samples}], [{samples}, {keys}] or "
-            f"[{samples}, {queries}, {keys}]"
-        )
-    return np.where(marks.astype(bool), 0.0, excluded)
-
-
-def _multi_head(
-    q: Tensor,
-    k: Value | None = None,
-    v: Value | None = None,
-    bias: Value | None = None,
-    padding: Value | None = None,
-    scores_bias: Value | None = None,
-    past_k: Value | None = None,
-    past_v: Value | None = None,
-    num_heads: int = 1,
-    scale: float = 0.0,
-    unidirectional: bool = False,
-    mask_filter_value: float = -10000.0,
-) -> list[Value]:
-    """Queries, keys and values are already projected; keys and values may be split into heads."""
-    if k is None or v is None or q.ndim != 3:
-        raise NoForm("packed queries, keys and values are not supported; export three tensors of rank 3")
-    added = [None] * 3 if bias is None else _bias_parts(bias, q.shape[-1], as_tensor(v).shape[-1])
-    query = as_heads(_add_bias(q, added[0]), num_heads)
-    key, value = (
-        as_tensor(operand) if as_tensor(operand).ndim == 4 else as_heads(_add_bias(operand, part), num_heads)
-        for operand, part in zip((k, v), added[1:], strict=True)
-    )
-    if past_k is not None and past_v is not None:
-        key, value = forms.joined([past_k, key], 2), forms.joined([past_v, value], 2)
-    mask = _padding_mask(mask_filter_value, padding, query, key)
-    result = as_line(_masked_attention(query, key, value, scale, unidirectional, mask, scores_bias))
-    return [result, key, value]
-
-
-def _bias_parts(bias: Value, queries: int, values: int) -> list[Any]:
-    sizes = [queries, queries, values]
-    if isinstance(bias, Tensor):
-        return forms.parts(bias, 0, sizes)
-    return np.split(np.asarray(bias), np.cumsum(sizes)[:-1])
-
-
-def _group_query(
-    q: Tensor,
-    k: Value | None = None,
-    v: Value | None = None,
-    past_k: Value | None = None,
-    past_v: Value | None = None,
-    seqlens_k: list[int] | None = None,
-    total_sequence_length: int | None = None,
-    cos_cache: Value | None = None,
-    sin_cache: Value | None = None,
-    num_heads: int = 1,
-    kv_num_heads: int = 1,
-    do_rotary: bool = False,
-    rotary_interleaved: bool = False,
-    local_window_size: int = -1,
-    softcap: float = 0.0,
-    scale: float = 0.0,
-    smooth_softmax: bool = False,
-) -> list[Value]:
-    """Causal attention. The length of the past must be known when the file is read."""
-    if smooth_softmax:
-        raise NoForm("inputs after sin_cache and smooth_softmax are not supported; export the model without them")
-    query, key, value = _split_heads(q, k, v, num_heads, kv_num_heads)
-    queries = query.shape[2]
-    length = _total_length(seqlens_k, total_sequence_length)
-    past_length = length - queries
-    if past_length < 0:
-        raise NoForm(
-            f"the sequence has {length} positions, fewer than the {queries} new ones; padded prompts are not "
-            "supported. Use a prompt without padding"
-        )
-    if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise NoForm("do_rotary is set, but cos_cache or sin_cache is missing; both must be given")
-        places, size = np.arange(past_length, length)[None], 2 * cos_cache.shape[-1]
-        query, key = (
-            rotary(part, cos_cache, sin_cache, places, interleaved=rotary_interleaved, size=size)
-            for part in (query, key)
-        )
-    keys_and_values, present = _join_past(key, value, past_k, past_v, past_length)
-    window = max(local_window_size, 0)
-    whole_prompt = past_length == 0 and not window
-    no_mask = whole_prompt or (queries == 1 and not window)
-    mask = None if no_mask else causal_mask(queries, length, past_length, window)
-    causal = whole_prompt and queries > 1
-    result = attention(query, *keys_and_values, scale=scale or None, mask=mask, causal=causal, softcap=softcap)
-    return [as_line(result), *present]
-
-
-def _split_heads(
-    q: Tensor, k: Value | None, v: Value | None, heads: int, kv_heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    if k is None or v is None:
-        size = q.shape[-1] // (heads + 2 * kv_heads)
-        q, k, v = forms.parts(q, 2, [heads * size, kv_heads * size, kv_heads * size])
-    return as_heads(q, heads), as_heads(as_tensor(k), kv_heads), as_heads(as_tensor(v), kv_heads)
-
-
-def _total_length(lengths: list[int] | None, total: int | None) -> int:
-    """Return the sequence length with the new positions. ``lengths`` has the last index of each sample; all must be
-    equal."""
-    if lengths is None:
-        if total is None:
-            raise LoadError("input 'total_sequence_length' is missing; the op needs it")
-        return total
-    totals = {last + 1 for last in lengths}
-    if len(totals) != 1:
-        raise NoForm(f"the samples have different lengths {sorted(totals)}; all samples must have the same length")
-    return totals.pop()
-
-
-def _join_past(
-    key: Tensor, value: Tensor, past_k: Value | None, past_v: Value | None, past_length: int
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the keys and values to attend to, and the present ones. A past longer than needed is a buffer, whose
-    unused part is kept."""
-    new = [key, value]
-    if past_k is None or past_v is None:
-        if past_length:
-            raise NoForm(
-                f"the sequence has {past_length} past positions, but past_key or past_value is missing; both must be "
-                "given"
-            )
-        return new, new
-    caches = [as_tensor(past_k), as_tensor(past_v)]
-    room, added = caches[0].shape[2], key.shape[2]
-    if room < past_length:
-        raise NoForm(f"the past has {room} positions; the sequence needs at least {past_length}")
-    cut = [forms.sliced(cache, 2, 0, past_length) if past_length else None for cache in caches]
-    joined = [part if old is None else forms.joined([old, part], 2) for old, part in zip(cut, new, strict=True)]
-    if room <= past_length or room < past_length + added:
-        return joined, joined
-    unused = [
-        forms.sliced(cache, 2, past_length + added, room) if room > past_length + added else None for cache in caches
-    ]
-    present = [part if end is None else forms.joined([part, end], 2) for end, part in zip(unused, joined, strict=True)]
-    return joined, present
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "attention_of_one": _attention,
-    "bias_gelu": _bias_gelu,
-    "fused_conv": _fused_conv,
-    "fused_gemm": _fused_gemm,
-    "fused_matmul": _fused_matmul,
-    "group_norm_of": _group_norm,
-    "group_query_attention": _group_query,
-    "multi_head_attention": _multi_head,
-    "nhwc_conv": _nhwc_conv,
-    "rms_norm_of": _rms_norm,
-    "rotary_by_places": _rotary,
-    "skip_layer_norm": _skip_layer_norm,
-    "skip_rms_norm": _skip_rms_norm,
-}

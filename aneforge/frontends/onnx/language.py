@@ -16,10 +16,8 @@ from aneforge.frontends.importer.language import INTEGERS, Control, Language, Sc
 from aneforge.frontends.onnx.control import CONTROL, INITIALIZER
 from aneforge.frontends.onnx.file import StoredWeights
 from aneforge.frontends.onnx.host import Typed, evaluator, host_results, result_types, single_node_model
-from aneforge.frontends.onnx.node import Node, apply
-from aneforge.frontends.onnx.refusals import REASONS
-from aneforge.frontends.onnx.table import DRAWN, MOVES, PREFERRED, SINGLE_NUMBERS, STORED, row_for
-from aneforge.frontends.onnx.types import element_number, element_type
+from aneforge.frontends.onnx.node import Node, apply, element_number, element_type
+from aneforge.frontends.onnx.table import DRAWN, MOVES, PREFERRED, REASONS, SINGLE_NUMBERS, STORED, row_for
 from aneforge.frontends.records import Block, Operation, TensorType, Type, is_whole
 from aneforge.frontends.values import NoForm, Value
 from aneforge.graph.encoding import Encoded
@@ -158,9 +156,8 @@ class Onnx(Language):
     # Known values.
 
     def fold(self, op: Node) -> Sequence[Any]:
-        assert op.operation is not None
         assert self.importer is not None
-        proto, _ = op.operation.source
+        proto = op.proto
         self._check_domain(op)
         if op.kind in DRAWN and proto.domain in _STANDARD:
             raise LoadError("it draws new random numbers in every run; make them an input of the model")
@@ -175,8 +172,7 @@ class Onnx(Language):
 
     def _evaluate(self, op: Node) -> list[np.ndarray]:
         """Compute a node of known inputs with the reference evaluator."""
-        assert op.operation is not None
-        proto, opsets = op.operation.source
+        proto, opsets = op.source
         helper = self.onnx.helper
         arrays = {
             name: _decode(value) for name, value in zip(proto.input, op.inputs, strict=True) if value is not None
@@ -202,8 +198,7 @@ class Onnx(Language):
     # Rules, definitions, the host.
 
     def _check_domain(self, op: Node) -> None:
-        assert op.operation is not None
-        proto, _ = op.operation.source
+        proto = op.proto
         if proto.domain not in (*_STANDARD, _CONTRIB) and self._schema(op.operation) is None:
             raise LoadError(
                 f"op domain {proto.domain!r} is not supported; the reader has the ONNX standard and {_CONTRIB}"
@@ -221,9 +216,8 @@ class Onnx(Language):
         return None
 
     def rule(self, op: Node) -> Callable[[Node], Any] | None:
-        assert op.operation is not None
         self._check_domain(op)
-        proto, _ = op.operation.source
+        proto = op.proto
         domain = "" if proto.domain in _STANDARD else proto.domain
         if not domain and op.kind in PREFERRED:
             return _apply_preferred
@@ -235,13 +229,11 @@ class Onnx(Language):
         return lambda node: _as_list(apply(row, node))
 
     def is_defined_otherwise(self, op: Node) -> bool:
-        assert op.operation is not None
-        return op.kind in PREFERRED and op.operation.source[0].domain in _STANDARD
+        return op.kind in PREFERRED and op.proto.domain in _STANDARD
 
     def definition(self, op: Node) -> tuple[Block, list[Any], list[Type | None]] | None:
         """Return the standard's own definition of an op as a function, or None."""
-        assert op.operation is not None
-        proto, opsets = op.operation.source
+        proto, opsets = op.source
         schema = self._schema(op.operation)
         if schema is None:
             return None
@@ -281,9 +273,8 @@ class Onnx(Language):
         return REASONS.get(op.kind, "this op is not supported; the engine has no form for it")
 
     def on_host(self, op: Node, reason: str) -> Sequence[Any] | None:
-        assert op.operation is not None
         assert self.importer is not None
-        proto, opsets = op.operation.source
+        proto, opsets = op.source
         if proto.domain not in _STANDARD or op.operation.blocks:
             return None
         results = host_results(self.onnx, proto, self._typed(op), self._imports(opsets), reason)
@@ -294,8 +285,7 @@ class Onnx(Language):
 
     def _typed(self, op: Node) -> dict[str, Typed]:
         """Return the inputs with the element types and shapes of the file."""
-        assert op.operation is not None
-        proto, _ = op.operation.source
+        proto = op.proto
         typed: dict[str, Typed] = {}
         for name, value, kind in zip(proto.input, op.inputs, op.types, strict=True):
             if value is None:
@@ -313,10 +303,9 @@ class Onnx(Language):
 
     def result_types(self, op: Node, results: Sequence[Any]) -> Sequence[Type | None]:
         """Return the types of the results. Shape inference runs only if one may be a single number or an integer."""
-        assert op.operation is not None
         if op.operation.kind == INITIALIZER:
             return []
-        proto, opsets = op.operation.source
+        proto, opsets = op.source
         lines = [isinstance(value, Tensor) and value.op != "host" and value.shape == (1,) for value in results]
         if not op.computed or proto.domain not in _STANDARD or not (any(lines) or op.kind in _CHANGES_TYPE):
             return [_type_of_input(op, value) for value in results]

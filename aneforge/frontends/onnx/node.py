@@ -1,4 +1,5 @@
-"""One node of an ONNX file with its inputs, and what its row gives."""
+# pyright: reportMissingImports=false
+"""One node of an ONNX file with its inputs, what its row gives, and the names of element types."""
 
 from __future__ import annotations
 
@@ -16,6 +17,10 @@ from aneforge.graph.tensor import Tensor
 
 _PAD_TYPES = {"": "custom", "NOTSET": "custom", "VALID": "valid", "SAME_UPPER": "same", "SAME_LOWER": "same_lower"}
 
+_FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "DOUBLE": "fp64", "BFLOAT16": "bf16"}
+_NUMBERS = {shared: name for name, shared in _FLOATS.items()}
+"""Element types of ONNX by the names that all formats share."""
+
 
 @dataclass
 class Node:
@@ -29,10 +34,19 @@ class Node:
     inputs: Sequence[Value | None] = ()
     types: Sequence[Type | None] = ()
     """Types of the inputs, where known; None for a computed float whose shape is that of its tensor."""
-    operation: Operation | None = None
+    operation: Operation = field(default_factory=lambda: Operation("", {}, []))
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attrs.get(name, default)
+
+    @property
+    def source(self) -> tuple[Any, Any]:
+        """The message of the file, and the opsets that it is in."""
+        return self.operation.source
+
+    @property
+    def proto(self) -> Any:
+        return self.source[0]
 
     @property
     def computed(self) -> bool:
@@ -87,3 +101,14 @@ def _as_op(row: Row, node: Node, bound: Mapping[str, Any]) -> Op:
             types.setdefault(row.operands[place].lstrip("*"), []).append(kind)
     outputs: list[tuple[str, Type | None]] = [(name, None) for name in node.outputs]
     return Op(node.kind, node.name, arguments, types, outputs, is_read=bool)
+
+
+def element_type(onnx: Any, number: int) -> str:
+    if not number:
+        return "undefined"
+    name: str = onnx.TensorProto.DataType.Name(number)
+    return _FLOATS.get(name) or name.lower()
+
+
+def element_number(onnx: Any, dtype: str) -> int:
+    return int(onnx.TensorProto.DataType.Value(_NUMBERS.get(dtype, dtype.upper())))

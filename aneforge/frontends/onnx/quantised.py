@@ -6,8 +6,7 @@ elements read it directly; ops that compute dequantise it first (``forms.quantis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,7 +36,7 @@ def _as_integers(codes: Array) -> Array:
 # Known values.
 
 
-def _dequantize_stored(codes: Array, scale: Array, zero_point: Array | None = None, axis: int = 1) -> Encoded | Array:
+def dequantize_stored(codes: Array, scale: Array, zero_point: Array | None = None, axis: int = 1) -> Encoded | Array:
     """Encode a stored weight. The scale is one number, one for each position along an axis, or one for each block.
 
     A vector of integers is a bias, stored as int32 with the scale of the sums it is added to. It is decoded, since the
@@ -65,7 +64,7 @@ def _align(values: Array, codes: Array, axis: int) -> Array:
     return numbers
 
 
-def _quantize_stored(
+def quantize_stored(
     x: Array, scale: Array, zero_point: Array | None = None, axis: int = 1, output_dtype: int = 0
 ) -> Array:
     """Quantise a known weight while the file is read. ONNX rounds ties to even."""
@@ -111,13 +110,13 @@ def _quantise_like(x: Tensor, scale: Value | None, zero: Value | None) -> Tensor
     return quantised(x, scale, zero, "uint8" if zero is None else known(zero, "the zero point").dtype.name)
 
 
-def _quantize(
+def quantize_linear(
     x: Tensor, scale: Value, zero_point: Value | None = None, axis: int = 1, output_dtype: int = 0
 ) -> Tensor:
     return quantised(x, scale, zero_point, _kind(output_dtype, zero_point), axis)
 
 
-def _dequantize(x: Value, scale: Value, zero_point: Value | None = None, axis: int = 1) -> Tensor:
+def dequantize_linear(x: Value, scale: Value, zero_point: Value | None = None, axis: int = 1) -> Tensor:
     if not isinstance(x, Tensor):
         raise NoForm("the scale of a stored weight is computed; the engine needs a fixed value")
     return dequantised(x, scale, zero_point, axis)
@@ -138,7 +137,7 @@ def _decode_bias(bias: Value | None, *scales: Value | None) -> Array | None:
     return known(bias, "the bias").astype(np.float64).reshape(-1) * factor
 
 
-def _qlinear_conv(node: Node) -> Tensor:
+def qlinear_conv(node: Node) -> Tensor:
     """Dequantise, convolve with the encoded kernel, quantise."""
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
     image, kernel = dequantised(x, x_scale, x_zero), _encode_kernel(weight, w_scale, w_zero, 0)
@@ -146,7 +145,7 @@ def _qlinear_conv(node: Node) -> Tensor:
     return _quantise_like(node.result_of("Conv", [image, kernel, shift], node.attrs), y_scale, y_zero)
 
 
-def _qlinear_matmul(
+def qlinear_matmul(
     a: Value,
     a_scale: Value,
     a_zero: Value,
@@ -167,7 +166,7 @@ def _qlinear_matmul(
 # Ops of com.microsoft that ONNX Runtime's quantiser writes: dequantise, the float op, quantise.
 
 
-def _qgemm(node: Node) -> Tensor:
+def gemm_of_codes(node: Node) -> Tensor:
     a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*node.inputs, *[None] * 9)[:9]
     right = dequantised(b, b_scale, b_zero) if isinstance(b, Tensor) else _encode_kernel(b, b_scale, b_zero, -1)
     if number(a_scale, "the scale") <= 0:
@@ -181,7 +180,7 @@ def _qgemm(node: Node) -> Tensor:
     return product if y_scale is None else _quantise_like(product, y_scale, y_zero)
 
 
-def _on_codes(node: Node) -> Tensor:
+def on_codes(node: Node) -> Tensor:
     """An op on codes: each of its inputs comes with scale and zero point, and those of the result follow. The op
     itself has the same name without QLinear."""
     if node.attr("channels_last", 0):
@@ -192,7 +191,7 @@ def _on_codes(node: Node) -> Tensor:
     return _quantise_like(result, y_scale, y_zero)
 
 
-def _concat(node: Node) -> Tensor:
+def concat_codes(node: Node) -> Tensor:
     """Scale and zero point of the result come first."""
     y_scale, y_zero, *parts = node.inputs
     return _quantise_like(node.result_of("Concat", _numbers(parts), node.attrs), y_scale, y_zero)
@@ -206,7 +205,7 @@ def _numbers(parts: Sequence[Value | None]) -> list[Tensor]:
     return [dequantised(codes, scale, zero) for codes, scale, zero in triples]
 
 
-def _matmul_nbits(
+def matmul_n_bits(
     a: Tensor,
     packed: Array,
     scales: Array,
@@ -245,22 +244,7 @@ def _unpack(packed: Array, bits: int) -> Array:
     return np.stack(places, -1).reshape(*packed.shape[:-1], -1)
 
 
-def _transpose_encoded(x: Value, perm: list[int] | None = None) -> Encoded:
+def transpose_encoded(x: Value, perm: list[int] | None = None) -> Encoded:
     if not isinstance(x, Encoded):
         raise NoForm("the input is a plain array; only an encoded weight has this form")
     return x.transpose(list(range(x.ndim))[::-1] if perm is None else perm)
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "concat_codes": _concat,
-    "dequantize_linear": _dequantize,
-    "dequantize_stored": _dequantize_stored,
-    "gemm_of_codes": _qgemm,
-    "matmul_n_bits": _matmul_nbits,
-    "on_codes": _on_codes,
-    "qlinear_conv": _qlinear_conv,
-    "qlinear_matmul": _qlinear_matmul,
-    "quantize_linear": _quantize,
-    "quantize_stored": _quantize_stored,
-    "transpose_encoded": _transpose_encoded,
-}

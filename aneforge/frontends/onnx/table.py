@@ -5,31 +5,11 @@ A key may name several ops that share a row. ``Softmax<13`` is the row of files 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from aneforge.frontends.forms import signal
-from aneforge.frontends.onnx import (
-    attention,
-    contrib,
-    elementwise,
-    indexing,
-    movement,
-    norms,
-    quantised,
-    recurrent,
-    resampling,
-    spatial,
-)
+from aneforge.frontends.onnx import attention, contrib, functions, layers, quantised
 from aneforge.frontends.ops import OPS
-from aneforge.frontends.rows import Row, table
+from aneforge.frontends.rows import Row, by_name, functions_of, table
 
-_MODULES = (attention, contrib, elementwise, indexing, movement, norms, quantised, recurrent, resampling, spatial)
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: function for module in _MODULES for name, function in module.FUNCTIONS.items()},
-    "dft": signal.dft,
-    "stft": signal.stft,
-}
+_FUNCTIONS = functions_of(attention, contrib, functions, layers, quantised)
 
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish IsNaN Log Mish Neg Reciprocal Relu "
@@ -96,7 +76,11 @@ _PLACE = "axis=0 keepdims>keep_dims=1 select_last_index>last"
 _CELL = "x w r b lengths initial_h"
 _RESIZED = "x roi scales sizes"
 
+_REDUCTIONS = {"L1": "l1_norm", "L2": "l2_norm", "LogSum": "log_sum", "LogSumExp": "log_sum_exp", "Max": "max"}
+_REDUCTIONS |= {"Mean": "mean", "Min": "min", "Prod": "prod", "Sum": "sum", "SumSquare": "sum_square"}
+
 _OTHERS = {
+    **{f"Reduce{name}": f"reduce_{common} x axes | {_REDUCED}" for name, common in _REDUCTIONS.items()},
     "AffineGrid": "affine_grid theta size",
     "ArgMax": f"reduce_argmax x | {_PLACE}",
     "ArgMin": f"reduce_argmin x | {_PLACE}",
@@ -110,7 +94,7 @@ _OTHERS = {
     "CumSum": "cumsum x axis",
     "DFT": "dft signal size axis",
     "DFT<20": "dft signal size | axis=1",
-    "DepthToSpace": "blocks_to_space x",
+    "DepthToSpace": "blocks_to_space x | blocksize>block",
     "DequantizeLinear": "dequantize_linear x scale zero_point | -block_size -output_dtype",
     "Einsum": "einsum *values",
     "GRU": f"gru_layer {_CELL} | -hidden_size",
@@ -128,7 +112,7 @@ _OTHERS = {
     "InstanceNormalization": "instance_norm x gamma beta",
     "LRN": "local_response_norm x | bias>k",
     "LSTM": f"lstm_layer {_CELL} initial_c peepholes | -hidden_size",
-    "LayerNormalization": "layer_norm_of x gamma beta | -stash_type",
+    "LayerNormalization": "layer_norm_from x gamma beta | -stash_type",
     "LogSoftmax": "log_softmax x",
     "LogSoftmax<13": "log_softmax_of_rows x",
     "LpNormalization": "lp_norm x",
@@ -142,16 +126,6 @@ _OTHERS = {
     "QuantizeLinear": "quantize_linear x scale zero_point | -saturate -block_size -precision",
     "RMSNormalization": "rms_norm x gamma | -stash_type",
     "RNN": f"rnn_layer {_CELL} | -hidden_size",
-    "ReduceL1": f"reduce_l1_norm x axes | {_REDUCED}",
-    "ReduceL2": f"reduce_l2_norm x axes | {_REDUCED}",
-    "ReduceLogSum": f"reduce_log_sum x axes | {_REDUCED}",
-    "ReduceLogSumExp": f"reduce_log_sum_exp x axes | {_REDUCED}",
-    "ReduceMax": f"reduce_max x axes | {_REDUCED}",
-    "ReduceMean": f"reduce_mean x axes | {_REDUCED}",
-    "ReduceMin": f"reduce_min x axes | {_REDUCED}",
-    "ReduceProd": f"reduce_prod x axes | {_REDUCED}",
-    "ReduceSum": f"reduce_sum x axes | {_REDUCED}",
-    "ReduceSumSquare": f"reduce_sum_square x axes | {_REDUCED}",
     "Resize Upsample": f"resize_axes {_RESIZED}",
     "Resize<11 Upsample<11": "resize_axes x scales | coordinate_transformation_mode=asymmetric nearest_mode=floor",
     "ReverseSequence": "reverse_sequence x lengths | time_axis>seq_axis batch_axis=1",
@@ -164,7 +138,7 @@ _OTHERS = {
     "SimplifiedLayerNormalization": "rms_norm_of x gamma | -stash_type",
     "Softmax": "softmax x",
     "Softmax<13": "softmax_of_rows x",
-    "SpaceToDepth": "space_to_blocks x",
+    "SpaceToDepth": "space_to_blocks x | blocksize>block",
     "TensorScatter": "tensor_scatter cache update write_indices",
     "TopK": "topk x k | -sorted",
 }
@@ -230,6 +204,30 @@ MOVES = frozenset((*_MOVEMENT, *_CODES, "Cast", "MatMulNBits", "QGemm", "TopK"))
 MOVES |= {name for name in CONTRIB if name.startswith("QLinear")}
 """Ops that move integers or handle codes: integers that fp16 represents stay exact. fp16 orders 8-bit codes as their
 own type does, so a maximum of codes is exact too."""
+
+_BITS = "bits of integers are not supported; the engine computes in fp16"
+_COUNT = "the size of the result depends on the data; the engine needs fixed sizes"
+_OPTIONAL = "optional values are not supported; the engine takes and gives tensors only"
+_SEQUENCE = "sequences of tensors are not supported; the engine takes and gives tensors only"
+_TEXT = "text is not supported; the engine takes numbers only"
+REASONS: dict[str, str] = by_name(
+    {
+        _BITS: "BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor",
+        _COUNT: "NonMaxSuppression NonZero Unique",
+        _OPTIONAL: "Optional OptionalGetElement OptionalHasElement",
+        _SEQUENCE: "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+        "SequenceLength SplitToSequence",
+        _TEXT: "RegexFullMatch StringConcat StringNormalizer StringSplit",
+        "compressed images are not supported; decode the image before the model": "ImageDecoder",
+        "it draws a random choice in every run; the engine has no op for it": "Multinomial",
+        "the engine has no op for a determinant": "Det",
+        "the positions that are written depend on the data; the engine writes to fixed positions": "MaxUnpool",
+        "the positions that the kernel reads depend on the data; the engine reads at fixed positions": "DeformConv",
+        "the regions depend on the data; the engine reads at fixed positions": "MaxRoiPool",
+        "words are counted by looking up integers; the engine has no op for it": "TfIdfVectorizer",
+    }
+)
+"""Why the engine cannot run an op of the standard. The host computes it if the result has a fixed shape."""
 
 
 def row_for(kind: str, domain: str, opset: int) -> Row | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import truth
-from aneforge.frontends.forms.pointwise import BINARY, UNARY, is_infinite, triangle
+from aneforge.frontends.forms.pointwise import BINARY, UNARY, is_infinite, logit, nan_to_num, rounded, triangle
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import is_whole
 from aneforge.frontends.values import Array, NoForm, Numeric, Value
@@ -70,11 +72,18 @@ def _cast(x: Tensor, dtype: str, op: Op) -> Tensor:
 
 def _by_channel(values: Array, rank: int) -> Array:
     line = values.reshape(-1)
-    return line.reshape(1, -1, *(1,) * (rank - 2)) if line.size > 1 else line
+    return line.reshape(1, -1, *(1,) * (rank - 2)) if line.size > 1 < rank else line
 
 
-def _prelu(x: Numeric, alpha: Array) -> Tensor:
-    return forms.prelu(x, _by_channel(alpha, x.ndim))
+def _prelu(x: Numeric, alpha: Value) -> Tensor:
+    """One slope, or one for each channel."""
+    if isinstance(alpha, Tensor) and x.ndim > 1:
+        return forms.prelu(x, alpha.reshape(1, alpha.size, *(1,) * (x.ndim - 2)))
+    return forms.prelu(x, alpha if isinstance(alpha, Tensor) else _by_channel(np.asarray(alpha), x.ndim))
+
+
+def _soft_shrink(x: Numeric, limit: float = 0.5) -> Tensor:
+    return forms.shrink(x, limit, limit)
 
 
 def _parametric_softplus(x: Numeric, alpha: Array, beta: Array) -> Tensor:
@@ -111,6 +120,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 OPS: dict[str, Callable[..., object]] = {
     **{name: _unary(function) for name, function in UNARY.items()},
     **{name: _binary(function) for name, function in BINARY.items()},
+    "add_product": forms.add_product,
+    "add_quotient": forms.add_quotient,
     "bitwise_and": _bitwise(af.logical_and),
     "bitwise_or": _bitwise(af.logical_or),
     "bitwise_xor": _bitwise(af.logical_xor),
@@ -121,20 +132,26 @@ OPS: dict[str, Callable[..., object]] = {
     "divided": forms.divided,
     "elu": forms.elu,
     "gelu": forms.gelu,
+    "glu": forms.glu,
     "hard_sigmoid": forms.hard_sigmoid,
     "inverse": forms.inverse,
     "isinf": is_infinite,
     "leaky_relu": forms.leaky_relu,
+    "lerp": forms.lerp,
     "linear_activation": _activation("linear_activation"),
     "log": forms.log,
     "logical_not": _logical_not,
+    "logit": logit,
+    "nan_to_num": nan_to_num,
     "prelu": _prelu,
     "remainder": forms.remainder,
+    "round": rounded,
     "rsqrt": forms.rsqrt,
     "scaled_tanh": _activation("scaled_tanh"),
     "select": _select,
     "selu": forms.selu,
     "shrink": forms.shrink,
+    "soft_shrink": _soft_shrink,
     "softplus_parametric": _parametric_softplus,
     "swish": forms.swish,
     "threshold": _threshold,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import resampled, sliced
+from aneforge.frontends.forms import affine_grid, grid_sample, resampled, sliced
 from aneforge.frontends.values import NoForm, Numeric, Value, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
@@ -240,8 +240,10 @@ def _suppress_boxes(
 
 OPS: dict[str, Callable[..., object]] = {
     "affine": _affine,
+    "affine_grid": affine_grid,
     "crop": _crop,
     "crop_resize": _crop_resize,
+    "grid_sample": grid_sample,
     "non_maximum_suppression": _suppress_boxes,
     "resample": _resample,
     "resize": _resize,

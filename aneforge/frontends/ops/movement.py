@@ -8,14 +8,23 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import as_number, broadcast_to, padded, parts, sliced, transposed, truth
+from aneforge.frontends.forms import (
+    as_number,
+    broadcast_to,
+    gathered,
+    padded,
+    parts,
+    placed,
+    rolled,
+    sliced,
+    transposed,
+    truth,
+)
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops.known import slices, target_shape
 from aneforge.frontends.values import Array, NoForm, Numeric, Value, axis_of, number, shaped, without_axes
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
-
-_MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 
 def _reshape(x: Tensor, shape: list[int]) -> Tensor:
@@ -146,36 +155,6 @@ def _slice_by_size(x: Tensor, begin: list[int], size: list[int]) -> Tensor:
     return _slice_axes(x, [slice(start, end) for start, end in zip(first, ends, strict=True)])
 
 
-def placed(x: Tensor, update: Tensor, picked: Sequence[slice]) -> Tensor:
-    """Replace a block of ``x``: concatenate the part before it, the update and the part after it, along each axis that
-    the block does not fill."""
-    places = [range(x.shape[axis])[picked_slice] for axis, picked_slice in enumerate(picked)]
-    if any(len(axis_places) != extent for axis_places, extent in zip(places, update.shape, strict=True)):
-        raise LoadError(
-            f"the update has shape {list(update.shape)}; expected {[len(axis_places) for axis_places in places]}"
-        )
-    if any(axis_places.step != 1 and len(axis_places) > 1 for axis_places in places):
-        if x.size > _MOST_PLACES:
-            raise NoForm(f"the input has {x.size:,} elements; the limit of an update with steps is {_MOST_PLACES:,}")
-        flat = np.arange(x.size).reshape(x.shape)[tuple(picked)].reshape(-1)
-        return af.scatter(x.reshape(x.size), flat.tolist(), update.reshape(update.size)).reshape(*x.shape)
-    cut = [axis for axis, axis_places in enumerate(places) if len(axis_places) < x.shape[axis]]
-    block = update
-    for depth in reversed(range(len(cut))):
-        around = x
-        for axis in cut[:depth]:
-            around = sliced(around, axis, places[axis][0], places[axis][-1] + 1)
-        axis = cut[depth]
-        first, last = places[axis][0], places[axis][-1] + 1
-        pieces = [block]
-        if first > 0:
-            pieces.insert(0, sliced(around, axis, 0, first))
-        if last < x.shape[axis]:
-            pieces.append(sliced(around, axis, last, x.shape[axis]))
-        block = af.concat(pieces, axis=axis)
-    return block
-
-
 def _slice_update(
     op: Op,
     x: Tensor,
@@ -199,7 +178,37 @@ def _tile(x: Tensor, reps: list[int]) -> Tensor:
 
 
 def _reverse(x: Tensor, axes: list[int] | None = None) -> Tensor:
-    return x.reverse([axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)])
+    places = [axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)]
+    return x.reverse(places) if places else x
+
+
+def _roll(x: Tensor, shifts: list[int], axes: list[int] | None = None) -> Tensor:
+    """Move elements along some axes in a circle; without axes, in the order of the whole tensor."""
+    if not axes:
+        return shaped(rolled(x.reshape(x.size), 0, shifts[0]), x.shape)
+    for shift, axis in zip(shifts, axes, strict=True):
+        x = rolled(x, axis_of(axis, x.ndim), shift)
+    return x
+
+
+def _repeat(x: Tensor, repeats: Array, axis: int | None = None) -> Tensor:
+    """Each element along an axis several times; without an axis, of the flattened tensor."""
+    if axis is None:
+        x, axis = x.reshape(x.size), 0
+    along, times = axis_of(axis, x.ndim), repeats.reshape(-1)
+    return gathered(x, along, np.repeat(np.arange(x.shape[along]), times if times.size > 1 else int(times[0])))
+
+
+def _swap_axes(x: Tensor, first: int = -2, second: int = -1) -> Tensor:
+    order = list(range(x.ndim))
+    a, b = axis_of(first, x.ndim), axis_of(second, x.ndim)
+    order[a], order[b] = order[b], order[a]
+    return transposed(x, order)
+
+
+def _move_axes(x: Tensor, source: list[int], destination: list[int]) -> Tensor:
+    """The extents 0, 1, 2... end where their axes go."""
+    return transposed(x, np.moveaxis(np.empty(range(x.ndim)), source, destination).shape)
 
 
 def _reverse_sequence(x: Tensor, lengths: list[int], seq_axis: int = 0, batch_axis: int = 0) -> Tensor:
@@ -214,6 +223,13 @@ def _flatten(x: Tensor, axis: int = 1) -> Tensor:
 
 def _identity(x: Value) -> Value:
     return x
+
+
+def _dropout(x: Value, ratio: float = 0.5, training_mode: bool = False) -> list[Value]:
+    """In inference nothing is dropped, and the mask is all True."""
+    if training_mode and ratio > 0:
+        raise NoForm("training_mode drops elements at random; export the model for inference")
+    return [x, np.broadcast_to(np.True_, x.shape)]
 
 
 def _broadcast_to(x: Tensor, shape: list[int]) -> Tensor:
@@ -261,10 +277,12 @@ OPS: dict[str, Callable[..., object]] = {
     "band_part": _band,
     "broadcast_to": _broadcast_to,
     "concat": _concat,
+    "dropout": _dropout,
     "expand_dims": _expand_dims,
     "fill_like": _fill_like,
     "flatten2d": _flatten,
     "identity": _identity,
+    "move_axes": _move_axes,
     "non_zero": _refuse_unknown_count,
     "pad": _pad,
     "random_bernoulli": _random_bernoulli,
@@ -272,10 +290,12 @@ OPS: dict[str, Callable[..., object]] = {
     "random_normal_like": _random_normal_like,
     "random_uniform": _random_uniform,
     "random_uniform_like": _random_uniform_like,
+    "repeat": _repeat,
     "reshape": _reshape,
     "reshape_like": _reshape_like,
     "reverse": _reverse,
     "reverse_sequence": _reverse_sequence,
+    "roll": _roll,
     "shape": _shape,
     "slice_axis": _slice_axis,
     "slice_by_index": _slice_by_index,
@@ -284,6 +304,7 @@ OPS: dict[str, Callable[..., object]] = {
     "split": _split,
     "squeeze": _squeeze,
     "stack": _stack,
+    "swap_axes": _swap_axes,
     "tile": _tile,
     "transpose": _transpose,
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.values import Numeric, Value, axis_of
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
@@ -42,6 +43,21 @@ def _broadcastable_gain(gain: Value | None, x: Tensor, axes: list[int]) -> Value
         return gain
     shape = [x.shape[i] if i in axes else 1 for i in range(x.ndim)]
     return gain.reshape(*shape) if isinstance(gain, Tensor) else np.asarray(gain).reshape(shape)
+
+
+def _layer_norm_from(
+    op: Op,
+    x: Numeric,
+    gamma: Value | None = None,
+    beta: Value | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+) -> Tensor | list[Tensor]:
+    """Over the axis and all behind it, with mean and reciprocal deviation where they are read."""
+    axes = tuple(range(axis_of(axis, x.ndim), x.ndim))
+    if op.used(1) or op.used(2):
+        return forms.layer_norm_with_statistics(x, axes, gamma, beta, epsilon)
+    return forms.layer_norm(x, axes, gamma, beta, epsilon)
 
 
 def _instance_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
@@ -91,12 +107,17 @@ def _log_softmax(x: Numeric, axis: int = -1) -> Tensor:
 OPS: dict[str, Callable[..., object]] = {
     "batch_norm": _batch_norm,
     "centred": _centred,
+    "channel_norm": forms.channel_norm,
+    "cosine_similarity": forms.cosine_similarity,
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
     "l2_norm": _l2_norm,
     "layer_norm": _layer_norm,
+    "layer_norm_from": _layer_norm_from,
     "local_response_norm": _response_norm,
     "log_softmax": _log_softmax,
+    "lp_norm": forms.lp_normalised,
+    "mean_variance_norm": forms.mean_variance_normalised,
     "rms_norm": _rms_norm,
     "softmax": _softmax,
 }

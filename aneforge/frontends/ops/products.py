@@ -8,14 +8,20 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import (
+    add_matmul,
+    bilinear,
     convolution,
     cumulative_product,
     cumulative_sum,
+    dft,
+    distances,
     einsum,
     gemm,
     linear,
     matmul,
+    outer,
     same_pads,
+    stft,
     transposed_convolution,
 )
 from aneforge.frontends.forms.attention import attention as of_heads
@@ -80,22 +86,32 @@ def _conv_transpose(
     dilations: list[int] | None = None,
     groups: int = 1,
     output_shape: list[int] | None = None,
+    output_padding: list[int] | None = None,
 ) -> Tensor:
-    rank = x.ndim - 2
-    stride, dilation = strides or [1] * rank, dilations or [1] * rank
-    uncut = [(x.shape[2 + i] - 1) * stride[i] + dilation[i] * (weight.shape[2 + i] - 1) + 1 for i in range(rank)]
+    """What is cut off follows from ``output_shape`` if that is given."""
+    size, rank = weight.shape[2:], weight.ndim - 2
+    stride, dilation, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
     wanted = output_shape[-rank:] if output_shape else None
-    if pad_type == "custom":
-        cut = pads_by_type(pad_type, pad, x.shape[2:], weight.shape[2:], stride)
-        if wanted is not None:
-            cut = [(before, uncut[i] - wanted[i] - before) for i, (before, _) in enumerate(cut)]
-    elif pad_type == "valid":
-        cut = [(0, 0 if wanted is None else uncut[i] - wanted[i]) for i in range(rank)]
-    elif pad_type in ("same", "same_lower"):
-        cut = cut_to(uncut, wanted or [x.shape[2 + i] * stride[i] for i in range(rank)], pad_type == "same_lower")
+    if pad_type in ("same", "same_lower"):
+        wanted = wanted or [extent * step for extent, step in zip(x.shape[2:], stride, strict=True)]
+        cut = cut_to(_uncut(x, size, stride, dilation, more), wanted, pad_type == "same_lower")
     else:
-        raise LoadError(f"pad_type is {pad_type!r}; choose one: {', '.join(_PAD_TYPES)}")
-    return transposed_convolution(x, weight, bias, stride=stride, pads=cut, dilation=dilation, groups=groups)
+        cut = pads_by_type(pad_type, pad, x.shape[2:], size, stride)
+        if wanted is not None:
+            uncut = _uncut(x, size, stride, dilation, more)
+            cut = [(before, uncut[i] - wanted[i] - before) for i, (before, _) in enumerate(cut)]
+    return transposed_convolution(
+        x, weight, bias, stride=stride, pads=cut, dilation=dilation, groups=groups, output_padding=more
+    )
+
+
+def _uncut(
+    x: Tensor, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int], more: Sequence[int]
+) -> list[int]:
+    """The extents of a transposed convolution of which nothing is cut off."""
+    return [
+        (extent - 1) * stride[i] + dilation[i] * (size[i] - 1) + 1 + more[i] for i, extent in enumerate(x.shape[2:])
+    ]
 
 
 def _matmul(x: Value, y: Value, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
@@ -123,13 +139,19 @@ def _cumsum(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = 
 
 
 OPS: dict[str, Callable[..., object]] = {
+    "add_matmul": add_matmul,
+    "bilinear": bilinear,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "cumprod": _cumprod,
     "cumsum": _cumsum,
+    "dft": dft,
+    "distances": distances,
     "einsum": _einsum,
     "gemm": gemm,
     "linear": linear,
     "matmul": _matmul,
+    "outer": outer,
     "scaled_dot_product_attention": _attention,
+    "stft": stft,
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aneforge.frontends.forms import as_number, position, reduced, truth
+from aneforge.frontends.forms import as_number, position, reduced, trace, truth, variance, vector_norm, without_nan
 from aneforge.frontends.forms.reductions import REDUCTIONS
-from aneforge.frontends.forms.sorting import argsort, sort, topk
+from aneforge.frontends.forms.sorting import argsort, hard_maximum, sort, topk
 from aneforge.frontends.importer.op import Op
-from aneforge.frontends.values import Numeric, Value, axis_of
+from aneforge.frontends.values import Numeric, Value, axis_of, shaped, without_axes
 from aneforge.graph.tensor import Tensor
 
 
@@ -31,11 +31,50 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor], of_truths:
 
 
 def _truths(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
-    def reduction(x: Numeric, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:
+    def reduction(x: Value, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:
         places = [axis_of(axis, x.ndim) for axis in (range(x.ndim) if axes is None else axes)]
-        return truth(reduced(x, function, places, keep_dims))
+        return truth(reduced(truth(x).cast(), function, places, keep_dims))
 
     return reduction
+
+
+def _places(x: Value, axes: list[int] | None) -> list[int]:
+    """All axes unless the file names some."""
+    return [axis_of(axis, x.ndim) for axis in axes or range(x.ndim)]
+
+
+def _count_nonzero(x: Value, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:
+    return reduced(truth(x).cast(), Tensor.sum, _places(x, axes), keep_dims)
+
+
+def _nan_sum(x: Numeric, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:
+    return reduced(without_nan(x), Tensor.sum, _places(x, axes), keep_dims)
+
+
+def _vector_norm(x: Numeric, order: float = 2.0, axes: list[int] | None = None, keep_dims: bool = False) -> Tensor:
+    return reduced(x, lambda x, axes: vector_norm(x, axes, order), _places(x, axes), keep_dims)
+
+
+def _variance(
+    x: Numeric, axes: list[int] | None = None, correction: float = 1.0, root: bool = False, keep_dims: bool = False
+) -> list[Tensor]:
+    """The variance, or the standard deviation if ``root``, and the mean."""
+    places = sorted(_places(x, axes))
+    spread, mean = variance(x, places, correction)
+    results = [spread.sqrt() if root else spread, mean]
+    return results if keep_dims else [shaped(result, without_axes(x.shape, places)) for result in results]
+
+
+def _ends(x: Numeric, axes: list[int] | None = None, keep_dims: bool = False) -> list[Tensor]:
+    """The smallest and the largest element."""
+    return [reduced(x, function, _places(x, axes), keep_dims) for function in (Tensor.amin, Tensor.amax)]
+
+
+def _extreme(op: Op, x: Numeric, axis: int, largest: bool = True, keep_dims: bool = False) -> list[Tensor]:
+    """The largest or the smallest element along an axis, and its position."""
+    along = axis_of(axis, x.ndim)
+    value = reduced(x, Tensor.amax if largest else Tensor.amin, [along], keep_dims)
+    return [value, position(x, along, keep_dims, largest)] if op.used(1) else [value]
 
 
 def _position(largest: bool) -> Callable[..., Tensor]:
@@ -52,6 +91,12 @@ def _sorted(function: Callable[[Tensor, int, bool], Tensor]) -> Callable[..., Te
     return in_order
 
 
+def _sort_with_positions(op: Op, x: Numeric, axis: int = -1, descending: bool = False) -> list[Tensor]:
+    along = axis_of(axis, x.ndim)
+    values = sort(x, along, descending)
+    return [values, argsort(x, along, descending)] if op.used(1) else [values]
+
+
 def _topk(
     op: Op, x: Numeric, k: int = 1, axis: int = -1, ascending: bool = False, largest: bool = True
 ) -> list[Tensor]:
@@ -63,11 +108,20 @@ def _topk(
 
 OPS: dict[str, Callable[..., object]] = {
     "argsort": _sorted(argsort),
+    "count_nonzero": _count_nonzero,
+    "extreme": _extreme,
+    "hardmax": hard_maximum,
+    "nan_sum": _nan_sum,
     "reduce_all": _truths(Tensor.amin),
     "reduce_any": _truths(Tensor.amax),
     "reduce_argmax": _position(True),
     "reduce_argmin": _position(False),
+    "reduce_ends": _ends,
     **{f"reduce_{name}": _reduction(function, name in ("max", "min")) for name, function in REDUCTIONS.items()},
     "sort": _sorted(sort),
+    "sort_with_positions": _sort_with_positions,
     "topk": _topk,
+    "trace": trace,
+    "variance": _variance,
+    "vector_norm": _vector_norm,
 }

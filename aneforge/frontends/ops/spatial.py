@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aneforge.frontends.forms import average_pool, global_norm_pool, max_pool, norm_pool, padded
+from aneforge.frontends.forms import (
+    average_pool,
+    channel_shuffle,
+    depth_to_space,
+    global_norm_pool,
+    max_pool,
+    norm_pool,
+    padded,
+    space_to_depth,
+)
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops.products import pads_by_type
 from aneforge.frontends.values import NoForm, Numeric
@@ -103,6 +112,8 @@ def _of_blocks(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tenso
 OPS: dict[str, Callable[..., object]] = {
     "avg_pool": _avg_pool,
     "batch_to_space": _batch_to_space,
+    "blocks_to_space": depth_to_space,
+    "channel_shuffle": channel_shuffle,
     "depth_to_space": _of_blocks(af.depth_to_space),
     "global_avg_pool": _over_space(Tensor.mean),
     "global_max_pool": _over_space(Tensor.amax),
@@ -111,6 +122,7 @@ OPS: dict[str, Callable[..., object]] = {
     "max_pool": _max_pool,
     "pixel_shuffle": _of_blocks(af.pixel_shuffle),
     "pixel_unshuffle": _of_blocks(af.pixel_unshuffle),
+    "space_to_blocks": space_to_depth,
     "space_to_batch": _space_to_batch,
     "space_to_depth": _of_blocks(af.space_to_depth),
 }

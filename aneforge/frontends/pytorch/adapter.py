@@ -72,13 +72,6 @@ def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph
     return _graph(program, file.name, dims, fixed, None, release)
 
 
-def coverage() -> list[tuple[str, str, str]]:
-    """Return (op, what it becomes, why) for every core ATen op and every other op that has a rule."""
-    from aneforge.frontends.pytorch.coverage import coverage as listed
-
-    return listed()
-
-
 def _torch(where: str = "") -> Any:
     try:
         import torch
@@ -114,16 +107,15 @@ def _graph(
 
 
 def _decompositions() -> Any:
-    """Return PyTorch's decompositions without those of ops that have a rule."""
+    """Return PyTorch's decompositions without those of ops that the reader has an answer for."""
     import torch
 
-    from aneforge.frontends.pytorch.hosted import HOSTED
-    from aneforge.frontends.pytorch.rules import plain_name, rule_for
+    from aneforge.frontends.pytorch.support import is_kept
+    from aneforge.frontends.pytorch.table import plain_name
 
     table = torch.export.default_decompositions()
     for op in list(table.keys()):
-        kind = str(op)
-        if rule_for(kind) is not None or plain_name(kind)[0] in HOSTED:
+        if is_kept(*plain_name(str(op))):
             table.pop(op)
     return table
 

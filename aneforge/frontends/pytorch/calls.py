@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,14 @@ import torch
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.pytorch.host import body_of, inlined
-from aneforge.frontends.pytorch.node import Node, graph_shape
+from aneforge.frontends.records import TensorType
+from aneforge.frontends.values import as_tensor
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.host import host
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
+
+Operand = tuple[Any, TensorType]
+"""A value, and the type that PyTorch gives it."""
 
 _INLINE = 4096
 _MOST_INLINE = 1 << 20
@@ -65,8 +68,8 @@ def as_arrays(value: Any) -> Any:
 class _Arguments:
     """The arguments of a host op as JSON records, and the tensors that they refer to."""
 
-    def __init__(self, kinds: Mapping[int, Sequence[Any]]) -> None:
-        self.kinds = kinds
+    def __init__(self, stated: Sequence[Operand]) -> None:
+        self.types = {id(value): kind for value, kind in stated}
         self.operands: list[Tensor] = []
 
     def encode(self, value: Any) -> Any:
@@ -77,22 +80,22 @@ class _Arguments:
         if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
             return None
         if isinstance(value, Tensor):
-            kind, shape = self.kinds.get(id(value), ("float32", value.shape))
-            return self._add_operand(value, "bool" if value.dtype == "bool" else _host_dtype(kind), shape)
+            kind = self.types.get(id(value)) or TensorType("float32", value.shape)
+            return self._add_operand(value, "bool" if value.dtype == "bool" else _host_dtype(kind.dtype), kind.shape)
         if isinstance(value, (Encoded, torch.Tensor)):
             return self._known(value)
         return value
 
-    def _add_operand(self, tensor: Tensor, kind: str, shape: Sequence[int]) -> dict[str, Any]:
+    def _add_operand(self, tensor: Tensor, kind: str, shape: Sequence[int | None]) -> dict[str, Any]:
         self.operands.append(tensor)
         return {"operand": len(self.operands) - 1, "dtype": kind, "shape": list(shape)}
 
     def _known(self, value: Any) -> dict[str, Any]:
         """A small tensor is part of the text; a large one is a weight of the graph."""
         if isinstance(value, Encoded):
-            return self._add_operand(const(value), "float32", value.shape)
+            return self._add_operand(as_tensor(value), "float32", value.shape)
         if value.dtype.is_floating_point and value.numel() > _INLINE:
-            return self._add_operand(const(numbers_of(value)), "float32", value.shape)
+            return self._add_operand(as_tensor(numbers_of(value)), "float32", value.shape)
         if value.numel() > _MOST_INLINE:
             raise LoadError(
                 f"a constant of {value.numel():,} integers is too large for a host op; the limit is {_MOST_INLINE:,}"
@@ -106,36 +109,34 @@ def _host_dtype(kind: str) -> str:
 
 
 def host_nodes(
-    node: Node,
+    kind: str,
+    results: Sequence[TensorType],
+    used_results: Container[int],
     positional: Sequence[Any],
     keyword_only: Mapping[str, Any],
-    kinds: Mapping[int, Sequence[Any]],
+    operands: Sequence[Operand],
     reason: str,
-) -> list[Any]:
+) -> list[Tensor | None]:
     """Return the results of an op that the host computes; None for those that are not read."""
-    arguments = _Arguments(kinds)
+    arguments = _Arguments(operands)
     args = [arguments.encode(argument) for argument in positional]
     kwargs = {name: arguments.encode(argument) for name, argument in keyword_only.items() if argument is not None}
     body = body_of(args, {name: argument for name, argument in kwargs.items() if argument is not None})
-    results: list[Any] = []
-    for place, (shape, kind) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
-        if place not in node.used_results:
-            results.append(None)
-            continue
-        dtype = "bool" if kind == "bool" else "int32" if "int" in kind else "fp16"
-        results.append(
-            host(
-                arguments.operands,
-                language="torch",
-                kind=node.kind,
-                body=body,
-                shape=graph_shape(shape),
-                dtype=dtype,
-                output=place,
-                reason=reason,
-            )
+    return [
+        host(
+            arguments.operands,
+            language="torch",
+            kind=kind,
+            body=body,
+            shape=result.static or (1,),
+            dtype="bool" if result.dtype == "bool" else "int32" if "int" in result.dtype else "fp16",
+            output=place,
+            reason=reason,
         )
-    return results
+        if place in used_results
+        else None
+        for place, result in enumerate(results)
+    ]
 
 
 def in_fp16(value: Tensor) -> Tensor:

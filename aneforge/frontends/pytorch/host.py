@@ -57,14 +57,13 @@ def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
 def _op(kind: str) -> Any:
     """Return the op of that name. Only ops that the reader gives to the host are allowed, since the graph may come
     from a file."""
-    from aneforge.frontends.pytorch.hosted import HOSTED
-    from aneforge.frontends.pytorch.rules import is_read, plain_name
+    from aneforge.frontends.pytorch.support import HOSTED
+    from aneforge.frontends.pytorch.table import plain_name, row_for
 
     torch = _torch()
-    base, full = plain_name(kind)
     space, _, qualified = kind.partition(".")
     name, _, overload = qualified.rpartition(".")
-    if space not in _NAMESPACES or not (base in HOSTED or is_read(base, full)):
+    if space not in _NAMESPACES or (row_for(kind) is None and plain_name(kind)[0] not in HOSTED):
         raise GraphError(f"{kind!r} is not an op that the host computes; the graph must name an op of the reader")
     if space == "transformers":
         from aneforge.frontends.pytorch.grouped import declare_grouped_product

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,35 +19,32 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from aneforge.errors import LoadError, first_line
 from aneforge.frontends.forms import truth
+from aneforge.frontends.importer.calls import called
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
-from aneforge.frontends.pytorch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
-from aneforge.frontends.pytorch.hosted import HOSTED, REFUSED
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.pytorch.calls import Operand, as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
 from aneforge.frontends.pytorch.naming import Names, place_of
-from aneforge.frontends.pytorch.node import Node, graph_shape
-from aneforge.frontends.pytorch.quantised import ENCODES
-from aneforge.frontends.pytorch.rules import (
-    MOVES,
-    indexing,
-    plain_name,
-    rule_for,
-)
 from aneforge.frontends.pytorch.sizes import Sizes
-from aneforge.frontends.records import Block, Operation, Ref
-from aneforge.frontends.values import NoForm
+from aneforge.frontends.pytorch.support import DRAWS, HOSTED, refusal
+from aneforge.frontends.pytorch.table import ENCODES, INDEXING, MOVES, plain_name, row_for
+from aneforge.frontends.records import Block, Operation, Ref, TensorType, Type
+from aneforge.frontends.rows import Row
+from aneforge.frontends.values import NoForm, shaped
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
-
-Operand = tuple[Any, str, tuple[int, ...]]
-"""A value, and the type and shape that PyTorch gives it."""
 
 _LARGE = 1 << 18
 _RUNTIME_CHECKS = ("_assert", "sym_constrain_range")
 _UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
 """Memory whose numbers nobody reads: one zero stands for all of them, however many there are."""
+_TURNS = ("alias", "clone", "detach", "permute", "t", "transpose")
+"""Ops that change the order of axes at most."""
 _READS_NO_ELEMENTS = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
 _READS_NO_ELEMENTS += ("contiguous", "lift")
 """Ops that read no elements, so they work on integers too."""
+_STORAGE = ("device", "layout", "memory_format", "non_blocking", "pin_memory")
+"""Options that say where and how a tensor is stored, which decides nothing here."""
 
 
 @dataclass
@@ -57,12 +54,26 @@ class _Call:
     fx: Any
     args: Any
     kwargs: Any
-    node: Node | None
-    operands: list[Operand]
+    name: str = ""
+    results: list[TensorType] = field(default_factory=list)
+    """Types of the results; none where the call is not read by a row."""
+    operands: list[Operand] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """The op as PyTorch writes it: ``aten.add.Tensor``."""
+        return str(self.fx.target)
 
     @property
     def computed(self) -> bool:
         return any(isinstance(leaf, Tensor) for leaf in tree_leaves((self.args, self.kwargs)))
+
+    @property
+    def used_results(self) -> frozenset[int]:
+        """Positions of the results that are read."""
+        if not isinstance(self.fx.meta.get("val"), (tuple, list)):
+            return frozenset([0])
+        return frozenset(user.args[1] for user in self.fx.users if user.target is operator.getitem and user.users)
 
 
 class Torch(Language):
@@ -116,7 +127,7 @@ class Torch(Language):
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> _Call:
         self.importer = importer
         if operation.kind == "get_attr":
-            return _Call(None, (), {}, None, [])
+            return _Call(None, (), {})
         fx = operation.source
 
         def value_of(node: Any) -> Any:
@@ -125,16 +136,15 @@ class Torch(Language):
             return results if isinstance(node.meta.get("val"), (list, tuple)) and len(keys) != 1 else results[0]
 
         args, kwargs = map_arg((fx.args, fx.kwargs), value_of)
-        call = _Call(fx, args, kwargs, None, [])
+        call = _Call(fx, args, kwargs)
         encodes = isinstance(fx.target, torch._ops.OpOverload) and plain_name(str(fx.target))[0] in ENCODES
         if (call.computed or encodes) and self.control_for(operation) is None:
             if fx.target is torch.ops.aten.index.Tensor:
                 self._bind_selected_size(fx, args)
-            operation.name = self.names.name_for(fx)
-            call.node = self._make_node(fx, operation.name)
+            call.name = operation.name = self.names.name_for(fx)
+            call.results = self.sizes.types(fx.meta.get("val"))
             for operand in fx.all_input_nodes:
-                shape, kind = self.sizes.results(operand.meta.get("val"))[0]
-                call.operands.append((value_of(operand), kind, shape))
+                call.operands.append((value_of(operand), self._type(operand)))
         return call
 
     def control_for(self, operation: Operation) -> Control | None:
@@ -186,49 +196,26 @@ class Torch(Language):
                 if self.sizes.value(extent) is None:
                     self.sizes.bind(extent, count)
 
-    def _make_node(self, fx: Any, name: str) -> Node:
-        results = self.sizes.results(fx.meta.get("val"))
-        several = isinstance(fx.meta.get("val"), (tuple, list))
-        read = {user.args[1] for user in fx.users if user.target is operator.getitem and user.users}
-        inputs = [operand.meta.get("val") for operand in fx.all_input_nodes]
-        tensors = [operand for operand in inputs if isinstance(operand, torch.Tensor)]
-        return Node(
-            kind=str(fx.target),
-            name=name,
-            shapes=[shape for shape, _ in results],
-            dtypes=[kind for _, kind in results],
-            operand_dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
-            operand_strides=[self.sizes.shape(tensor.stride()) for tensor in tensors[:1]],
-            used_results=frozenset(read) if several else frozenset([0]),
-            shared=self.shared,
-        )
-
     # Known values.
 
     def is_known(self, op: _Call) -> bool:
-        return op.node is None
+        return not op.results
 
     def fold(self, op: _Call) -> Sequence[Any]:
         """Compute a node of known inputs with the op itself on the CPU."""
         target, args = op.fx.target, op.args
         if _draws(target, args, op.kwargs):
-            raise LoadError("it draws new random numbers in every run; make them an input of the model")
-        if (
-            args
-            and isinstance(args[0], Encoded)
-            and (transposed := _transpose_weight(plain_name(str(target))[0], *args)) is not None
-        ):
-            return [transposed]
-        if plain_name(str(target))[0] in _UNSET:
+            raise LoadError(DRAWS)
+        base = plain_name(op.kind)[0]
+        if args and isinstance(args[0], Encoded) and base in _TURNS:
+            return [_turned(target, *args)]
+        if base in _UNSET:
             promised = op.fx.meta["val"]
             return [torch.zeros((), dtype=promised.dtype).expand(promised.shape)]
         self._charge(op.fx)
         positional = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decode()).float(), args)
-        positional, keyword_only = tree_map_only(
-            torch.device, lambda _: torch.device("cpu"), (positional, {**op.kwargs, "pin_memory": None})
-        )
-        if "pin_memory" not in op.kwargs:
-            del keyword_only["pin_memory"]
+        options = {name: None if name == "pin_memory" else value for name, value in op.kwargs.items()}
+        positional, keyword_only = tree_map_only(torch.device, lambda _: torch.device("cpu"), (positional, options))
         try:
             with torch.no_grad():
                 computed = target(*positional, **keyword_only)
@@ -239,44 +226,70 @@ class Torch(Language):
     def _charge(self, fx: Any) -> None:
         assert self.importer is not None
         if not fx.target.is_view:
-            count = sum(math.prod(shape) for shape, _ in self.sizes.results(fx.meta.get("val")))
+            count = sum(math.prod(kind.static or ()) for kind in self.sizes.types(fx.meta.get("val")))
             self.importer.folding.charge(count, count, f"{self.importer.file}: {fx.name} ({fx.target})")
 
-    # Rules and the host.
+    # Rows and the host.
 
     def rule(self, op: _Call) -> Callable[[_Call], Any]:
-        return self._apply_rule
+        return self._apply
 
-    def _apply_rule(self, op: _Call) -> Any:
-        node = op.node
-        assert node is not None
-        base, _ = plain_name(node.kind)
-        operands = op.operands
-        if base in REFUSED:
-            raise LoadError(REFUSED[base])
-        if any("complex" in kind for kind in (*node.dtypes, *(kind for _, kind, _ in operands))):
+    def _apply(self, call: _Call) -> Any:
+        """What the row of an op gives, or the host's results where the engine has no form."""
+        base, full = plain_name(call.kind)
+        refused = refusal(base, full)
+        if refused is not None:
+            raise LoadError(refused)
+        if any("complex" in kind.dtype for kind in (*call.results, *(kind for _, kind in call.operands))):
             raise LoadError("complex numbers are not supported; the engine takes real numbers only")
-        positional, keyword_only = order_arguments(op.fx.target, op.args, op.kwargs)
-        node.options = as_arrays(keyword_only)
-        rule = rule_for(node.kind)
-        if rule is not None and base not in HOSTED and base not in indexing.RULES and _computes_floats(node, operands):
+        row = row_for(call.kind)
+        if row is None and base not in HOSTED:
+            raise LoadError(f"op {call.kind!r} is not supported; see docs/torch.md for the ops that the reader has")
+        positional, keyword_only = order_arguments(call.fx.target, call.args, call.kwargs)
+        operands = call.operands
+        if row is not None and base not in INDEXING and _computes_floats(base, call):
             positional = [self._in_fp16(argument) for argument in positional]
-            operands = [(self._in_fp16(value), kind, shape) for value, kind, shape in operands]
-        reason = _why_on_host(base, node, operands) if rule is not None or base in HOSTED else None
+            operands = [(self._in_fp16(value), kind) for value, kind in operands]
+        reason = _why_on_host(base, call, operands)
         try:
-            if reason is None and rule is None:
-                raise LoadError(
-                    f"op {node.kind!r} is not supported; see docs/torch.md for the ops that the reader has"
-                )
-            if reason is None and rule is not None:
-                return rule(node, *as_arrays(positional))
+            if row is not None and reason is None:
+                return self._by_row(row, call, positional, keyword_only)
         except NoForm as no_form:
             reason = str(no_form)
         finally:
-            if any(math.prod(shape) > _LARGE for _, _, shape in operands):
+            if any(math.prod(kind.static or ()) > _LARGE for _, kind in operands):
                 self.release()
-        kinds: Mapping[int, Sequence[Any]] = {id(value): stated for value, *stated in operands}
-        return host_nodes(node, positional, keyword_only, kinds, str(reason))
+        return host_nodes(call.kind, call.results, call.used_results, positional, keyword_only, operands, str(reason))
+
+    def _by_row(self, row: Row, call: _Call, positional: Sequence[Any], keyword_only: Mapping[str, Any]) -> Any:
+        options = {name: value for name, value in keyword_only.items() if name not in _STORAGE}
+        bound = row.bind(as_arrays(positional), as_arrays(options))
+        return called(row.function, bound, lambda: self._op(row, call, bound), row.shown)
+
+    def _op(self, row: Row, call: _Call, bound: Mapping[str, Any]) -> Op:
+        """The call with the types that PyTorch states, for functions that read them."""
+        arguments = {name: value if isinstance(value, list) else [value] for name, value in bound.items()}
+        stated = order_arguments(call.fx.target, *map_arg((call.fx.args, call.fx.kwargs), self._type))[0]
+        types: dict[str, list[Type | None]] = {}
+        for operand, kinds in zip(row.operands, stated, strict=False):
+            listed = kinds if isinstance(kinds, (list, tuple)) else [kinds]
+            types[operand.lstrip("*")] = [kind if isinstance(kind, TensorType) else None for kind in listed]
+        examples = (node.meta.get("val") for node in call.fx.all_input_nodes)
+        first = next((example for example in examples if isinstance(example, torch.Tensor)), None)
+        strides = () if first is None else self.sizes.shape(first.stride())
+        outputs: list[tuple[str, Type | None]] = [(str(place), kind) for place, kind in enumerate(call.results)]
+        return Op(
+            call.kind,
+            call.name,
+            arguments,
+            types,
+            outputs,
+            {"shared": self.shared, "strides": strides},
+            is_read=lambda name: int(name) in call.used_results,
+        )
+
+    def _type(self, node: Any) -> TensorType:
+        return self.sizes.types(node.meta.get("val"))[0]
 
     def _in_fp16(self, value: Any) -> Any:
         """Convert integers next to floats to fp16 on the host, so that the op itself stays on the engine."""
@@ -289,21 +302,19 @@ class Torch(Language):
         return self.shared["fp16", value.uid]
 
     def checked(self, op: _Call, place: int, value: Any) -> Any:
-        """Return the result of a rule in the shape and type that PyTorch states."""
-        node = op.node
-        if node is None or value is None or isinstance(value, Encoded):
+        """Return the result of a row in the shape and kind that PyTorch states."""
+        if place >= len(op.results) or value is None or isinstance(value, Encoded):
             return value
         if isinstance(value, np.ndarray):
             return torch.from_numpy(np.array(value))
-        stated_shape, kind = node.shapes[place], node.dtypes[place]
-        if value.shape != graph_shape(stated_shape):
-            if value.size != math.prod(graph_shape(stated_shape)):
-                raise LoadError(
-                    f"the result has shape {list(value.shape)}, expected {list(stated_shape)}; please report this bug"
-                )
-            value = value.reshape(*graph_shape(stated_shape))
-        if isinstance(value, Tensor) and (kind == "bool") != (value.dtype == "bool"):
-            value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
+        stated, shape = op.results[place], op.results[place].static or ()
+        if value.size != math.prod(shape):
+            raise LoadError(
+                f"the result has shape {list(value.shape)}, expected {list(shape)}; please report this bug"
+            )
+        value = shaped(value, shape)
+        if (stated.dtype == "bool") != (value.dtype == "bool"):
+            return truth(value) if stated.dtype == "bool" else value.cast() if value.dtype == "bool" else value
         return value
 
     # Results.
@@ -350,27 +361,17 @@ def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scop
         raise LoadError(first_line(error)) from None
 
 
-def _transpose_weight(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
-    """Return an encoded weight with permuted axes, still encoded; None for any other op."""
-    order = list(range(weight.ndim))
-    if base in ("alias", "clone", "detach"):
-        return weight
-    if base == "t":
-        return weight.transpose(order[::-1])
-    if base == "permute":
-        return weight.transpose([order[axis] for axis in rest[0]])
-    if base == "transpose":
-        a, b = order[rest[0]], order[rest[1]]
-        order[a], order[b] = order[b], order[a]
-        return weight.transpose(order)
-    return None
+def _turned(target: Any, weight: Encoded, *rest: Any) -> Encoded:
+    """Return an encoded weight with its axes in another order, still encoded."""
+    order = list(target(torch.empty(*range(weight.ndim)), *rest).shape)  # the extents 0, 1, 2... move with their axes
+    return weight if order == sorted(order) else weight.transpose(order)
 
 
-def _computes_floats(node: Node, operands: Sequence[Operand]) -> bool:
+def _computes_floats(base: str, call: _Call) -> bool:
     """Whether an op of mixed operands computes in floats: its result is float, or it compares with floats."""
-    kinds = [kind for value, kind, _ in operands if isinstance(value, Tensor)]
-    mixed = any("float" in kind for kind in kinds)
-    return ("float" in node.dtypes[0] and plain_name(node.kind)[0] != "_to_copy") or (mixed and node.gives_bool)
+    mixed = any("float" in kind.dtype for value, kind in call.operands if isinstance(value, Tensor))
+    gives = call.results[0].dtype
+    return ("float" in gives and base != "_to_copy") or (mixed and gives == "bool")
 
 
 def _draws(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -384,17 +385,17 @@ def _draws(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return True
 
 
-def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | None:
+def _why_on_host(base: str, call: _Call, operands: Sequence[Operand]) -> str | None:
     """Return why the host computes an op: because of its kind or its operands; None if the engine may."""
     if base in HOSTED:
         return HOSTED[base]
     if base.startswith(_READS_NO_ELEMENTS) or base.startswith("quantized_decomposed"):
         return None
-    read = operands[:1] if base in indexing.RULES else operands  # the other operands of an indexing op are indices
-    data = [(value, kind) for value, kind, _ in read if isinstance(value, Tensor)]
+    read = operands[:1] if base in INDEXING else operands
+    data = [(value, kind.dtype) for value, kind in read if isinstance(value, Tensor)]
     if any(value.dtype == "int32" for value, _ in data):
         return INTEGERS
     integers = any("int" in kind and value.dtype == "fp16" for value, kind in data)
-    if integers and base not in MOVES and any("int" in kind for kind in node.dtypes):
+    if integers and base not in MOVES and any("int" in kind.dtype for kind in call.results):
         return INTEGERS
     return None

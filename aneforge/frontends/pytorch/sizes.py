@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from aneforge.frontends import LoadError
+from aneforge.frontends.records import TensorType
 
 Shape = tuple[int, ...]
 
@@ -91,13 +92,12 @@ class Sizes:
     def shape(self, extents: Sequence[Any]) -> Shape:
         return tuple(int(self.number(extent)) for extent in extents)
 
-    def dtype(self, meta: Any) -> str:
-        return str(meta.dtype).removeprefix("torch.") if isinstance(meta, torch.Tensor) else ""
-
-    def results(self, meta: Any) -> list[tuple[Shape, str]]:
-        """Return the shape and type of each result."""
+    def types(self, meta: Any) -> list[TensorType]:
+        """Return the type of each result, with PyTorch's names of element types; a number has none."""
         examples = meta if isinstance(meta, (tuple, list)) else [meta]
         return [
-            (self.shape(example.shape), self.dtype(example)) if isinstance(example, torch.Tensor) else ((), "")
+            TensorType(str(example.dtype).removeprefix("torch."), self.shape(example.shape))
+            if isinstance(example, torch.Tensor)
+            else TensorType("", ())
             for example in examples
         ]
