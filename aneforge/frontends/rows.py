@@ -133,15 +133,20 @@ def table(
     return {name: row(text, ops, functions) for names, text in lines.items() for name in names.split()}
 
 
-def apply(entry: Row, op: Op) -> Any:
-    """What a row gives for an operation whose arguments have names."""
-    bound = dict(entry.defaults)
+def bound(entry: Row, op: Op) -> dict[str, Any]:
+    """The arguments of an operation that names them, by their common names."""
+    arguments = dict(entry.defaults)
     for name, values in op.arguments.items():
         common = entry.common_name(name)
         if common and values:
-            bound[common] = values if common in entry.lists else values[0]
+            arguments[common] = values if common in entry.lists else values[0]
     for name, text in op.attributes.items():
         common = entry.names.get(name, name)
         if isinstance(text, str) and common in entry.known:
-            bound.setdefault(common, text)
-    return called(entry.function, bound, op)
+            arguments.setdefault(common, text)
+    return arguments
+
+
+def apply(entry: Row, op: Op) -> Any:
+    """What a row gives for an operation whose arguments have names."""
+    return called(entry.function, bound(entry, op), op)

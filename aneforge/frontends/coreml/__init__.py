@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aneforge.frontends import LoadError
+from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph
+from aneforge.graph.ops.host import Evaluate, register_language
 
 __all__ = ["coverage", "read", "read_text"]
 
@@ -52,3 +54,13 @@ def coverage() -> list[tuple[str, str, str]]:
     from aneforge.frontends.coreml.matrix import coverage as rows
 
     return rows()
+
+
+def _evaluator() -> Evaluate:
+    from aneforge.frontends.coreml.table import KNOWN
+    from aneforge.frontends.importer.host import evaluate
+
+    return partial(evaluate, known=KNOWN)
+
+
+register_language("mil", _evaluator)

@@ -60,9 +60,6 @@ _FORMS = _words(
 )
 """Ops that the graph language has, or that leave a weight as it is stored."""
 
-_BEYOND_MIL = _words("bitwise_and bitwise_or bitwise_xor broadcast_to fmod reduce_all reduce_any sort")
-"""Ops that the NumPy table has for other formats."""
-
 _NOTES = {
     "classify": "the probabilities are the result; the label is text and stays with the host",
     "cond": "a known condition picks its branch; otherwise both branches are computed and one result is selected",
@@ -86,17 +83,17 @@ def coverage() -> list[tuple[str, str, str]]:
     other ops that coremltools writes."""
     from aneforge.frontends.coreml.control import CONTROL
     from aneforge.frontends.coreml.table import ROWS
-    from aneforge.frontends.ops.known import STATIC
+    from aneforge.frontends.ops.known import WITHOUT_FORM
     from aneforge.targets import store
 
     rows = []
-    matrix = [row["mil"] for row in store.load("ops")["mil_matrix"]]
-    for name in dict.fromkeys([*matrix, *sorted({*ROWS, *CONTROL, *STATIC} - _BEYOND_MIL)]):
+    supported = sorted({*ROWS, *CONTROL, *WITHOUT_FORM})
+    for name in dict.fromkeys([*(row["mil"] for row in store.load("ops")["mil_matrix"]), *supported]):
         if name in REFUSED:
             rows.append((name, "refused", REFUSED[name]))
         elif name in HOSTED:
             rows.append((name, "host", HOSTED[name]))
-        elif name in ROWS or name in CONTROL or name in STATIC:
+        elif name in supported:
             rows.append((name, "native form" if name in _FORMS else "equivalent", _NOTES.get(name, "")))
         else:
             rows.append((name, "refused", "this op of MIL is not supported"))

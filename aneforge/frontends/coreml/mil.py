@@ -10,7 +10,7 @@ import numpy as np
 from aneforge.frontends.coreml.blobs import Weights
 from aneforge.frontends.coreml.control import CONTROL
 from aneforge.frontends.coreml.matrix import REFUSED
-from aneforge.frontends.coreml.table import ROWS
+from aneforge.frontends.coreml.table import KNOWN
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import CommonLanguage, Scope
 from aneforge.frontends.importer.op import Op
@@ -36,5 +36,5 @@ def import_function(
     fixed: Mapping[str, Any],
     ports: Mapping[str, Port],
 ) -> Graph:
-    language = _Mil(CONTROL, ROWS, REFUSED)
+    language = _Mil(CONTROL, KNOWN, REFUSED)
     return Importer(file, language, function, dims=dims, fixed=fixed, ports=ports, weights=weights).graph()

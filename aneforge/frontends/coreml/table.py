@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aneforge.frontends import ops
+from aneforge.frontends.ops.known import KnownOps
 from aneforge.frontends.rows import Row, row, table
 
 _SAME = (
@@ -48,3 +49,5 @@ ROWS: dict[str, Row] = {
     ),
 }
 """By op."""
+
+KNOWN = KnownOps("mil", ROWS)

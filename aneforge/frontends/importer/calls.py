@@ -9,7 +9,7 @@ argument that it does not take is refused by name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -52,12 +52,17 @@ def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
 
 
 def called(
-    function: Callable[..., Any], arguments: Mapping[str, Any], op: Any, shown: Mapping[str, str] | None = None
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    op: Any,
+    shown: Mapping[str, str] | None = None,
+    takes: Sequence[Parameter] | None = None,
 ) -> Any:
-    """What an op gives for these arguments. ``shown`` has the file's own words for them where they differ."""
+    """What an op gives for these arguments. ``shown`` has the file's own words for them where they differ, and
+    ``takes`` the parameters of a function that does not declare them itself."""
     words = shown or {}
     bound: dict[str, Any] = {}
-    for parameter in parameters(function):
+    for parameter in parameters(function) if takes is None else takes:
         name = parameter.name
         if parameter.kind == CONTEXT:
             bound[name] = op() if callable(op) else op
@@ -66,6 +71,7 @@ def called(
         if value is None:
             if parameter.default is MISSING:
                 raise LoadError(f"{words.get(name) or f'argument {name!r}'} is missing; the op needs it")
+            bound[name] = parameter.default
             continue
         convert = _CONVERSIONS.get(parameter.kind)
         bound[name] = value if convert is None else convert(value, words.get(name) or f"{name!r}")

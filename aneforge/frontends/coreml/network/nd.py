@@ -15,13 +15,13 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network.blob import Blob, Layer
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
-from aneforge.frontends.coreml.table import ROWS
+from aneforge.frontends.coreml.table import KNOWN, ROWS
 from aneforge.frontends.forms import broadcast_to, linear
 from aneforge.frontends.importer.calls import parameters
 from aneforge.frontends.importer.host import on_host
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops import OPS
-from aneforge.frontends.ops.known import STATIC, folded
+from aneforge.frontends.ops.known import WITHOUT_FORM
 from aneforge.frontends.records import TensorType, Type
 from aneforge.frontends.rows import Row, apply
 from aneforge.frontends.values import NoForm
@@ -34,7 +34,7 @@ _FIXED = ("int", "float", "bool", "list[int]", "list[bool]")  # parameters that 
 
 
 def _row(kind: str) -> Row:
-    return ROWS.get(kind) or Row(kind, OPS[kind])
+    return ROWS.get(kind) or WITHOUT_FORM.get(kind) or Row(kind, OPS[kind])
 
 
 def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int = 1) -> list[Blob]:
@@ -53,12 +53,12 @@ def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int =
         ]
     op = Op(kind, layer.name, operands, types, [(f"{layer.name}.{i}", None) for i in range(outputs)])
     values = [operand for group in operands.values() for operand in group]
-    if kind in STATIC and all(isinstance(operand, (np.ndarray, Encoded)) for operand in values):
-        return [Blob.of(value) for value in folded(op)]
+    if kind in KNOWN and all(isinstance(operand, (np.ndarray, Encoded)) for operand in values):
+        return [Blob.of(value) for value in KNOWN.results(op)]
     try:
         results = apply(_row(kind), op)
     except NoForm as reason:
-        results = on_host(op, str(reason))
+        results = on_host(op, str(reason), KNOWN)
     return [Blob.of(result) for result in (results if isinstance(results, (list, tuple)) else [results])]
 
 
@@ -67,8 +67,8 @@ def _layer(text: str) -> Rule:
     head, _, tail = text.partition("|")
     kind, *operands = head.split()
     fields = [(field, name or field) for field, _, name in (word.partition(">") for word in tail.split())]
-    needs = {entry.name: entry.kind in _FIXED for entry in parameters(_row(kind).function)} if kind != "fill" else {}
-    common = _row(kind).names if kind != "fill" else {}
+    needs = {entry.name: entry.kind in _FIXED for entry in parameters(_row(kind).function)}
+    common = _row(kind).names
 
     def rule(layer: Layer) -> list[Blob]:
         arguments: dict[str, Any] = {}

@@ -12,6 +12,7 @@ import numpy as np
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
+from aneforge.frontends.coreml.table import KNOWN
 from aneforge.frontends.importer.host import on_host
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import TensorType
@@ -164,7 +165,8 @@ def embedded(name: str, indices: Blob, table: Any, bias: np.ndarray | None, shap
     op = Op("gather", name, {"x": [table.T], "indices": [flat], "axis": [np.array(0)]})
     op.types = {"x": [None], "indices": [TensorType("int32", flat.shape)], "axis": [TensorType("int32", ())]}
     op.outputs = [(name, TensorType("fp32", (*flat.shape, table.shape[0])))]
-    (looked_up,) = on_host(op, "the indices are computed while the network runs; the engine has no table look-up")
+    reason = "the indices are computed while the network runs; the engine has no table look-up"
+    (looked_up,) = on_host(op, reason, KNOWN)
     return Blob(looked_up if bias is None else looked_up + const(bias), shape)
 
 
