@@ -14,7 +14,7 @@ from aneforge.frontends.forms.reductions import EXACT
 from aneforge.frontends.importer.host import on_host
 from aneforge.frontends.importer.op import Listed, Op, Rule
 from aneforge.frontends.importer.reasons import INTEGERS
-from aneforge.frontends.ops.known import KnownOps
+from aneforge.frontends.ops.known import WITHOUT_FORM, KnownOps
 from aneforge.frontends.records import Block, Operation, Ref, Stored, TensorType, Type, is_float, is_whole
 from aneforge.frontends.rows import apply
 from aneforge.graph.encoding import Encoded
@@ -182,7 +182,7 @@ class CommonLanguage(Language):
 
     def rule(self, op: Op) -> Rule | None:
         row = self.rows.get(op.kind)
-        return None if row is None else partial(apply, row)
+        return None if row is None or op.kind in WITHOUT_FORM else partial(apply, row)
 
     def refusal(self, op: Op) -> str:
         if op.kind in self.refused:
