@@ -107,10 +107,9 @@ def row(text: str, ops: Mapping[str, Function], functions: Mapping[str, Function
             continue
         setting, has_default, default = word.partition("=")
         setting, _, common = setting.partition(">")
-        if common:
-            names[setting] = common
+        names[setting] = common or setting
         if has_default:
-            defaults[common or setting] = _literal(default)
+            defaults[names[setting]] = _literal(default)
     made = Row(name, function, tuple(operands), names, defaults)
     known = {entry.name for entry in parameters(function)} | {IGNORED, "-"}
     unknown = {operand.lstrip("*") for operand in operands} | set(names.values()) | set(defaults)

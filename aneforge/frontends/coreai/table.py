@@ -13,7 +13,7 @@ from aneforge.frontends.ops.known import WITHOUT_FORM, KnownOps
 from aneforge.frontends.records import Binding, TensorType, Type
 from aneforge.frontends.rows import Row, table
 
-_UNARY = "abs acos acosh asin asinh atan atanh cast cos cosh erf exp log relu round rsqrt sigmoid silu sin sinh sqrt tan tanh"
+_UNARY = "abs acos acosh asin asinh atan atanh cast cos cosh erf exp log relu round rsqrt sigmoid silu sin sinh sqrt"
 _BINARY = "add bitwise_and bitwise_or bitwise_xor broadcast_shapes equal greater maximum minimum mul not_equal pow sub"
 _RENAMED = {"and": "logical_and", "batch_matmul": "matmul", "divide": "real_div", "floor_divide": "floor_div"}
 _RENAMED |= {"modulo": "fmod", "or": "logical_or", "xor": "logical_xor"}
@@ -22,7 +22,7 @@ _REDUCTIONS |= {"reduce_product": "prod", "reduce_sum": "sum"}
 _COPIES = "coreaix.copy_discarding_constraints coreaix.copy_with_constraints sparse_with_bitmask_to_dense"
 
 _ROWS = {
-    **{name: f"{name} x" for name in _UNARY.split()},
+    **{name: f"{name} x" for name in (*_UNARY.split(), "tan", "tanh")},
     **{name: f"{name} x y" for name in _BINARY.split()},
     **{name: f"{common} x y" for name, common in _RENAMED.items()},
     **{name: f"reduce_{common} x axes | keep_dims=True" for name, common in _REDUCTIONS.items()},

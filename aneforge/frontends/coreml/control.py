@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import LoadError
+from aneforge.frontends.forms import stacked
 from aneforge.frontends.importer.control import branch, while_loop
 from aneforge.frontends.importer.language import Control, Scope
 from aneforge.frontends.importer.op import Listed, Op, State
 from aneforge.frontends.records import Operation, Stored
-from aneforge.frontends.values import Value, as_tensor, shaped
-from aneforge.graph import builders as af
+from aneforge.frontends.values import Value, shaped
 from aneforge.graph.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _list_gather(importer: Importer, operation: Operation, op: Op, scope: Scope)
     entries = [_read_entry(_list_argument(op).elements, place) for place in _places(op, "indices")]
     if all(isinstance(entry, np.ndarray) for entry in entries):
         return [np.stack([np.asarray(entry) for entry in entries])]
-    return [af.stack([as_tensor(entry) for entry in entries], axis=0)]
+    return [stacked(entries, 0)]
 
 
 def _list_scatter(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
