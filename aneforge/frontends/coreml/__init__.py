@@ -51,7 +51,7 @@ def read_text(
 
 def coverage() -> list[tuple[str, str, str]]:
     """(op, how it is read, reason) for every op of MIL. How it is read is native form, equivalent, host or refused."""
-    from aneforge.frontends.coreml.matrix import coverage as rows
+    from aneforge.frontends.coreml.table import coverage as rows
 
     return rows()
 

@@ -1,4 +1,5 @@
-"""MIL, the language of ML programs: the common ops, and constants, states and lists."""
+"""MIL, the language of ML programs: its rows over the common ops, and operations that compute nothing themselves:
+constants, branches, loops, states and lists."""
 
 from __future__ import annotations
 
@@ -7,16 +8,168 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.errors import LoadError
 from aneforge.frontends.coreml.blobs import Weights
-from aneforge.frontends.coreml.control import CONTROL
-from aneforge.frontends.coreml.matrix import REFUSED
-from aneforge.frontends.coreml.table import KNOWN
+from aneforge.frontends.coreml.table import KNOWN, REFUSED
+from aneforge.frontends.forms import stacked
+from aneforge.frontends.importer.control import branch, while_loop
 from aneforge.frontends.importer.importer import Importer
-from aneforge.frontends.importer.language import CommonLanguage, Scope
-from aneforge.frontends.importer.op import Op
+from aneforge.frontends.importer.language import CommonLanguage, Control, Scope
+from aneforge.frontends.importer.op import Listed, Op, State
 from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.records import Function, Operation, Stored
+from aneforge.frontends.values import Value, shaped
 from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+
+_MOST_ENTRIES = 1 << 20  # of a list
+
+
+def _const(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    value = operation.attributes.get("val")
+    if value is None and op.has("val"):
+        return [op.operand("val")]
+    if isinstance(value, Stored):
+        return [importer.stored(value)]
+    if isinstance(value, (list, tuple)):  # class labels and the like
+        return [Listed(tuple(entry for entry in value if isinstance(entry, np.ndarray)))]
+    if not isinstance(value, np.ndarray):
+        raise LoadError("the constant has no value")
+    return [value]
+
+
+def _cond(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    if len(operation.blocks) != 2:
+        raise LoadError(f"a condition has {len(operation.blocks)} branches; expected 2")
+    return branch(importer, operation.label, op.value("pred"), operation.blocks, scope)
+
+
+def _while(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    if len(operation.blocks) != 2:
+        raise LoadError(f"a loop has {len(operation.blocks)} blocks; expected 2")
+    test, body = operation.blocks
+    return while_loop(importer, operation.label, test, body, scope, op.arguments.get("loop_vars", []))
+
+
+# States.
+
+
+def _state_argument(op: Op, name: str) -> State:
+    state = op.operand(name)
+    if not isinstance(state, State):
+        raise LoadError(f"argument {name!r} must be a state")
+    return state
+
+
+def _read_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    return [_state_argument(op, "input").value]
+
+
+def _write(state: State, value: Value) -> list[Any]:
+    if tuple(value.shape) != state.type.static:
+        raise LoadError(f"state {state.name!r} is {state.type}, but its new value has shape {list(value.shape)}")
+    state.value, state.written = value, True
+    return [value]
+
+
+def _write_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    return _write(_state_argument(op, "input"), op.value("data"))
+
+
+def _update_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    return _write(_state_argument(op, "state"), op.value("value"))
+
+
+# Lists.
+
+
+def _list_argument(op: Op) -> Listed:
+    listed = op.operand("ls")
+    if not isinstance(listed, Listed):
+        raise LoadError("argument 'ls' must be a list")
+    return listed
+
+
+def _places(op: Op, name: str) -> list[int]:
+    value = op.value(name)
+    if isinstance(value, Tensor):
+        raise LoadError("an index into a list is computed while the program runs; the engine needs a fixed index")
+    return [int(place) for place in np.asarray(value).reshape(-1)]
+
+
+def _write_entries(elements: tuple[Value | None, ...], places: list[int], values: list[Value]) -> list[Any]:
+    if any(not 0 <= place < _MOST_ENTRIES for place in places):
+        raise LoadError(f"index {max(places)} is out of range; a list has up to {_MOST_ENTRIES:,} entries")
+    grown = list(elements) + [None] * max(0, max(places, default=-1) + 1 - len(elements))
+    for place, value in zip(places, values, strict=True):
+        grown[place] = value
+    return [Listed(tuple(grown))]
+
+
+def _read_entry(elements: tuple[Value | None, ...], place: int) -> Value:
+    value = elements[place] if 0 <= place < len(elements) else None
+    if value is None:
+        raise LoadError(
+            f"index {place} of a list of {len(elements)} entries was never written; write it before it is read"
+        )
+    return value
+
+
+def _make_list(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    length = op.whole("init_length", 1)
+    if not 0 <= length <= _MOST_ENTRIES:
+        raise LoadError(f"init_length is {length}; a list has up to {_MOST_ENTRIES:,} entries")
+    return [Listed((None,) * length)]
+
+
+def _list_write(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    return _write_entries(_list_argument(op).elements, _places(op, "index"), [op.value("value")])
+
+
+def _list_read(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    return [_read_entry(_list_argument(op).elements, _places(op, "index")[0])]
+
+
+def _list_length(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    return [np.array(len(_list_argument(op).elements), np.int32)]
+
+
+def _list_gather(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    entries = [_read_entry(_list_argument(op).elements, place) for place in _places(op, "indices")]
+    if all(isinstance(entry, np.ndarray) for entry in entries):
+        return [np.stack([np.asarray(entry) for entry in entries])]
+    return [stacked(entries, 0)]
+
+
+def _list_scatter(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    places, value = _places(op, "indices"), op.value("value")
+    if isinstance(value, Tensor):
+        rows: list[Value] = [shaped(value[place], value.shape[1:]) for place in range(len(places))]
+    else:
+        rows = list(np.asarray(value))
+    return _write_entries(_list_argument(op).elements, places, rows)
+
+
+def _classify(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+    """The result is the probabilities. The label of the most probable class is text and stays with the host."""
+    return [op.value("probabilities") for _ in operation.outputs]
+
+
+CONTROL: dict[str, Control] = {
+    "classify": _classify,
+    "cond": _cond,
+    "const": _const,
+    "coreml_update_state": _update_state,
+    "list_gather": _list_gather,
+    "list_length": _list_length,
+    "list_read": _list_read,
+    "list_scatter": _list_scatter,
+    "list_write": _list_write,
+    "make_list": _make_list,
+    "read_state": _read_state,
+    "while_loop": _while,
+    "write_state": _write_state,
+}
 
 
 class _Mil(CommonLanguage):

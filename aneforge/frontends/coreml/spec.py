@@ -21,6 +21,7 @@ from aneforge.frontends.records import (
     Stored,
     TensorType,
     Type,
+    numpy_type,
 )
 
 _TYPES = {
@@ -165,9 +166,8 @@ def _immediate(proto: Any, kind: TensorType, where: str) -> np.ndarray:
         return _from_bytes(np.frombuffer(values, np.uint8), kind, shape, where)
     if len(values) != count:
         raise LoadError(f"{where}: a value of {kind} has {len(values):,} numbers; expected {count:,}")
-    dtype = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
     try:
-        return np.array(values, dtype).reshape(shape)
+        return np.array(values, numpy_type(kind.dtype)).reshape(shape)
     except (ValueError, TypeError, OverflowError):
         raise LoadError(f"{where}: {form} do not fit a value of {kind}") from None
 

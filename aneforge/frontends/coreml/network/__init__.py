@@ -11,8 +11,8 @@ import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends.coreml.network import nd, pointwise, recurrent, spatial
-from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
-from aneforge.frontends.coreml.ports import ports_of
+from aneforge.frontends.coreml.network.values import Blob, Layer, of_planes
+from aneforge.frontends.coreml.reader import ports_of
 from aneforge.frontends.importer.control import is_true, spend_round
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import Control, Language, Scope

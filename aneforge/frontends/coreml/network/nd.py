@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.network.blob import Blob, Layer
-from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
-from aneforge.frontends.coreml.table import KNOWN, ROWS
+from aneforge.frontends.coreml.network.values import Blob, Layer, numbers_of, weight_of
+from aneforge.frontends.coreml.table import KNOWN
 from aneforge.frontends.forms import broadcast_to, linear
 from aneforge.frontends.importer.calls import parameters
 from aneforge.frontends.importer.host import on_host
@@ -23,40 +22,33 @@ from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.ops.known import WITHOUT_FORM
 from aneforge.frontends.records import TensorType, Type
-from aneforge.frontends.rows import Row, apply
+from aneforge.frontends.rows import Row, apply, row
 from aneforge.frontends.values import NoForm
-from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
 Rule = Callable[[Layer], Any]
+_OPS = {**OPS, **{name: entry.function for name, entry in WITHOUT_FORM.items()}}
 _INTEGER_ARGUMENTS = ("indices", "lengths")  # arguments that are integers in any network
 _FIXED = ("int", "float", "bool", "list[int]", "list[bool]")  # parameters that must be known
 
 
-def _row(kind: str) -> Row:
-    return ROWS.get(kind) or WITHOUT_FORM.get(kind) or Row(kind, OPS[kind])
-
-
 def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int = 1) -> list[Blob]:
-    """The results of an op of MIL with these arguments."""
+    """The results of a common op with these arguments."""
     operands: dict[str, list[Any]] = {}
     types: dict[str, list[Type | None]] = {}
     for name, value in arguments.items():
         values = value if isinstance(value, list) and value and isinstance(value[0], Blob) else [value]
-        operands[name] = [
-            element.operand() if isinstance(element, Blob) else np.asarray(element) for element in values
-        ]
+        operands[name] = [entry.operand() if isinstance(entry, Blob) else np.asarray(entry) for entry in values]
         dtype = "int32" if name in _INTEGER_ARGUMENTS else "fp32"
         types[name] = [
             TensorType(dtype, tuple(operand.shape)) if isinstance(operand, Tensor) else None
             for operand in operands[name]
         ]
     op = Op(kind, layer.name, operands, types, [(f"{layer.name}.{i}", None) for i in range(outputs)])
-    values = [operand for group in operands.values() for operand in group]
-    if kind in KNOWN and all(isinstance(operand, (np.ndarray, Encoded)) for operand in values):
+    if kind in KNOWN and not op.computed:
         return [Blob.of(value) for value in KNOWN.results(op)]
     try:
-        results = apply(_row(kind), op)
+        results = apply(Row(kind, _OPS[kind]), op)
     except NoForm as reason:
         results = on_host(op, str(reason), KNOWN)
     return [Blob.of(result) for result in (results if isinstance(results, (list, tuple)) else [results])]
@@ -64,28 +56,25 @@ def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int =
 
 def _layer(text: str) -> Rule:
     """The rule that a row stands for."""
-    head, _, tail = text.partition("|")
-    kind, *operands = head.split()
-    fields = [(field, name or field) for field, _, name in (word.partition(">") for word in tail.split())]
-    needs = {entry.name: entry.kind in _FIXED for entry in parameters(_row(kind).function)}
-    common = _row(kind).names
+    entry = row(text, _OPS)
+    fixed = {parameter.name for parameter in parameters(entry.function) if parameter.kind in _FIXED}
 
     def rule(layer: Layer) -> list[Blob]:
         arguments: dict[str, Any] = {}
-        for field, name in fields:
-            value = getattr(layer.params, field)
+        for name, common in entry.names.items():
+            value = getattr(layer.params, name)
             if hasattr(value, "__len__") and not isinstance(value, str):
                 value = list(value) or None
             if value is not None:
-                arguments[name] = value
-        for place, name in enumerate(operands):
+                arguments[common] = value
+        for name, place in zip(entry.operands, range(len(layer.inputs)), strict=False):
             if name.startswith("*"):
                 arguments[name[1:]] = layer.inputs[place:]
-            elif place < len(layer.inputs):
-                if needs.get(common.get(name, name)) and layer.inputs[place].known is None:
-                    raise LoadError(f"{name!r} is computed while the network runs; the engine needs a fixed value")
+            elif name in fixed and layer.inputs[place].known is None:
+                raise LoadError(f"{name!r} is computed while the network runs; the engine needs a fixed value")
+            else:
                 arguments[name] = layer.inputs[place]
-        return _apply_op(layer, kind, arguments, layer.outputs)
+        return _apply_op(layer, entry.op, arguments, layer.outputs)
 
     return rule
 
@@ -251,7 +240,7 @@ _ROWS = {
     "perClassSuppression>per_class_suppression",
     "argSort": "argsort x | axis descending",
     "clampedReLU": "clamped_relu x | alpha beta",
-    "clip": "clip x | minVal>alpha maxVal>beta",
+    "clip": "clip x | minVal>low maxVal>high",
     "concatND": "concat *values | axis interleave",
     "cumSum": "cumsum x axis | axis excludeFinalSum>exclusive reverse",
     "expandDims": "expand_dims x | axes",

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
-from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
+from aneforge.frontends.coreml.network.values import Blob, Layer, numbers_of, of_planes, weight_of
 from aneforge.frontends.coreml.table import KNOWN
 from aneforge.frontends.forms.pointwise import BINARY
 from aneforge.frontends.forms.reductions import REDUCTIONS

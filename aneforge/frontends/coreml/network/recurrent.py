@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.coreml.network.blob import Blob, Layer
 from aneforge.frontends.coreml.network.pointwise import activation
-from aneforge.frontends.coreml.network.weights import numbers_of
+from aneforge.frontends.coreml.network.values import Blob, Layer, numbers_of
 from aneforge.frontends.forms.recurrent import Cell, by_gate, recurrence
 from aneforge.frontends.values import Value, as_tensor, shaped
 from aneforge.graph.tensor import Tensor
