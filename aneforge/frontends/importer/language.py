@@ -12,8 +12,7 @@ from aneforge.errors import LoadError
 from aneforge.frontends import ops
 from aneforge.frontends.forms.reductions import EXACT
 from aneforge.frontends.importer.host import on_host
-from aneforge.frontends.importer.op import Listed, Op, Rule
-from aneforge.frontends.importer.reasons import INTEGERS
+from aneforge.frontends.importer.op import INTEGERS, Listed, Op, Rule
 from aneforge.frontends.ops.known import WITHOUT_FORM, KnownOps
 from aneforge.frontends.records import Block, Operation, Ref, Stored, TensorType, Type, is_float, is_whole
 from aneforge.frontends.rows import apply

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.frontends.importer.reasons import INTEGERS
+from aneforge.frontends.importer.op import INTEGERS
 
 _INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
 _SPECIAL = "no engine has this function, and no short combination of other ops gives it"
