@@ -22,6 +22,7 @@ from aneforge.frontends.importer.calls import called
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.ops.compressed import along_axis, repeat_blocks, shift_and_scale
+from aneforge.frontends.ops.images import mixing_weights, resample_changed_axes
 from aneforge.frontends.ops.known import bounded, wide
 from aneforge.frontends.ops.movement import placed
 from aneforge.frontends.records import BITS, Block, is_whole, numpy_type
@@ -244,22 +245,9 @@ def _elements_inside(
 
 def _weights(positions: Array, extent: int, mode: str) -> Array:
     """Weights [places, extent] of each place of a line; places outside are moved to its ends."""
-    count = len(positions) * extent
-    if count > _MOST_WEIGHTS:
-        raise NoForm(
-            f"{len(positions)} results of {extent} places need {count:,} weights; the limit is {_MOST_WEIGHTS:,}"
-        )
-    if mode == "nearest_neighbor":
-        return np.eye(extent)[np.clip(np.rint(positions), 0, extent - 1).astype(int)]
-    if mode != "linear":
+    if mode not in ("linear", "nearest_neighbor"):
         raise NoForm(f"interpolation mode {mode!r} is not supported; use linear or nearest_neighbor")
-    inside = np.clip(positions, 0, extent - 1)
-    first = np.minimum(np.floor(inside).astype(int), max(extent - 2, 0))
-    part, rows = inside - first, np.arange(len(positions))
-    weights = np.zeros((len(positions), extent))
-    weights[rows, first] += 1 - part
-    weights[rows, np.minimum(first + 1, extent - 1)] += part
-    return weights
+    return mixing_weights(positions if mode == "linear" else np.rint(positions), extent)
 
 
 def _interpolate(
@@ -268,15 +256,12 @@ def _interpolate(
     factors, shifts = (values.astype(np.float32).reshape(-1) for values in (scale, offset))
     if not len(shape) == len(factors) == len(shifts) == x.ndim or not (factors != 0).all():
         raise LoadError(f"shape, scale and offset must have {x.ndim} values each, and no scale may be 0")
-    weights: dict[int, Array] = {}
-    half = np.float32(0.5)
+    weights, half = {}, np.float32(0.5)
     for axis, extent in enumerate(x.shape):
         # In single precision, as Core AI computes it: the nearest of two neighbours may depend on it.
         positions = (np.arange(shape[axis], dtype=np.float32) + half - shifts[axis]) / factors[axis] - half
-        matrix = _weights(positions, extent, interpolation_mode)
-        if matrix.shape != (extent, extent) or not (matrix == np.eye(extent)).all():
-            weights[axis] = matrix
-    return forms.resampled(x, weights)
+        weights[axis] = _weights(positions, extent, interpolation_mode)
+    return resample_changed_axes(x, weights)
 
 
 def _interpolate_coordinates(x: Numeric, coordinates: Array, interpolation_mode: str = "linear") -> Tensor:

@@ -20,6 +20,7 @@ from aneforge.graph.node import remade
 from aneforge.graph.origins import FileNodes
 from aneforge.graph.tensor import Tensor
 
+_MOST_TEXT = 1 << 30  # bytes of MIL text
 _MOST_MANIFEST = 1 << 24  # bytes: a manifest lists a few files
 _MOST_SPECIFICATION = (1 << 31) - 1  # bytes, the limit of protobuf
 _NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
@@ -28,12 +29,19 @@ _NEWEST_OPSETS = {"coreml": _NEWEST - 1, "ios": 26}
 _PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 
 
-def read_model(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any], function: str | None) -> Graph:
+def read(
+    file: Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
+) -> Graph:
+    """The graph of a package or a model file; ``function`` names one of several functions of a program."""
+    file = Path(file)
     package = file.is_dir()
     if not package and not file.is_file():
         raise LoadError(f"{str(file)!r}: no such file; check the path")
     path = _specification(file) if package else file
-    return _read_parsed(file, path if package else None, _parse_model(file, path), dims, fixed, function)
+    return _read_parsed(file, path if package else None, _parse_model(file, path), dims or {}, fixed or {}, function)
 
 
 def _read_parsed(
@@ -149,18 +157,31 @@ def _pick_name(file: Path, functions: Mapping[str, Function], requested: str | N
     return names[0]
 
 
-def read_program(
-    file: Path, source: str, dims: Mapping[str, int], fixed: Mapping[str, Any], function: str | None
+def read_text(
+    file: Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
 ) -> Graph:
+    """The graph of MIL text. Its weight files are in the same folder, as in a compiled model."""
     from aneforge.frontends.coreml.text import default_shapes, parsed
 
+    file = Path(file)
+    if not file.is_file():
+        raise LoadError(f"{str(file)!r}: no such file; check the path")
+    if file.stat().st_size > _MOST_TEXT:
+        raise LoadError(f"{file.name}: the MIL text has {file.stat().st_size:,} bytes; the limit is {_MOST_TEXT:,}")
+    try:
+        source = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(f"{file.name}: not MIL text ({type(error).__name__})") from None
     functions, notes = parsed(source, file.name)
     name = chosen_function(file, functions, function, "")
     try:
         ports = {key: Port(tuple(shape)) for key, shape in default_shapes(notes[name]).items()}
     except (ValueError, TypeError):
         ports = {}
-    return import_function(file.name, functions[name], Weights(file.name, file.parent), dims, fixed, ports)
+    return import_function(file.name, functions[name], Weights(file.name, file.parent), dims or {}, fixed or {}, ports)
 
 
 # Packages: a folder with a manifest that names the model file.

@@ -29,6 +29,10 @@ from aneforge.graph.tensor import Tensor
 Rule = Callable[[Layer], Any]
 _OPS = {**OPS, **{name: entry.function for name, entry in WITHOUT_FORM.items()}}
 _INTEGER_ARGUMENTS = ("indices", "lengths")  # arguments that are integers in any network
+_UPDATES = ("update", "add", "sub", "mul", "div", "max", "min")
+_MODES = dict.fromkeys(("scatter", "scatter_along_axis", "scatter_nd"), _UPDATES)
+_MODES |= {"gelu": ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")}
+"""What the numbers of the field ``mode`` stand for, by op."""
 _FIXED = ("int", "float", "bool", "list[int]", "list[bool]")  # parameters that must be known
 
 
@@ -66,7 +70,7 @@ def _layer(text: str) -> Rule:
             if hasattr(value, "__len__") and not isinstance(value, str):
                 value = list(value) or None
             if value is not None:
-                arguments[common] = value
+                arguments[common] = _MODES[entry.op][value] if common == "mode" else value
         for name, place in zip(entry.operands, range(len(layer.inputs)), strict=False):
             if name.startswith("*"):
                 arguments[name[1:]] = layer.inputs[place:]
@@ -97,30 +101,12 @@ def _reduced(kind: str) -> Rule:
     return rule
 
 
-_MODES = ("update", "add", "sub", "mul", "div", "max", "min")
-
-
-def _scattered(kind: str) -> Rule:
-    def rule(layer: Layer) -> list[Blob]:
-        arguments = dict(zip(("data", "indices", "updates"), layer.inputs, strict=True))
-        axis = {} if kind == "scatter_nd" else {"axis": layer.axis}
-        return _apply_op(layer, kind, {**arguments, "mode": _MODES[layer.params.mode], **axis})
-
-    return rule
-
-
 def _slice_by_size(layer: Layer) -> list[Blob]:
     shape = layer.x.shape
     axis = layer.axis % len(shape)
     begin = [_known_integers(layer, 1, "the start of the slice")[0] if i == axis else 0 for i in range(len(shape))]
     size = [int(layer.params.size) if i == axis else -1 for i in range(len(shape))]
     return _apply_op(layer, "slice_by_size", {"x": layer.x, "begin": begin, "size": size})
-
-
-def _split(layer: Layer) -> list[Blob]:
-    sizes = [int(size) for size in layer.splitSizes]
-    parts = {"split_sizes": sizes} if sizes else {"num_splits": int(layer.numSplits)}
-    return _apply_op(layer, "split", {"x": layer.x, "axis": layer.axis, **parts}, layer.outputs)
 
 
 def _squeeze(layer: Layer) -> list[Blob]:
@@ -219,8 +205,6 @@ def _reversed(layer: Layer) -> list[Blob]:
     return _apply_op(layer, "reverse", {"x": layer.x, "axes": axes}) if axes else [layer.x]
 
 
-_GELU = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
-
 _SAME_NAMES = "ceil floor sign round exp2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf"
 _BINARY = {"mod": "mod", "min": "minimum", "max": "maximum", "add": "add", "pow": "pow", "divide": "real_div"}
 _BINARY |= {"floorDiv": "floor_div", "multiply": "mul", "subtract": "sub"}
@@ -250,6 +234,7 @@ _ROWS = {
     "gather": "gather x indices | axis",
     "gatherAlongAxis": "gather_along_axis x indices | axis",
     "gatherND": "gather_nd x indices",
+    "gelu": "gelu x | mode",
     "logicalNot": "logical_not x",
     "matrixBandPart": "band_part x | numLower>lower numUpper>upper",
     "oneHot": "one_hot indices one_hot_vector_size | oneHotVectorSize>one_hot_vector_size axis onValue>on_value "
@@ -258,11 +243,15 @@ _ROWS = {
     "reshapeDynamic": "reshape x shape",
     "reshapeStatic": "reshape x | targetShape>shape",
     "reverseSeq": "reverse_sequence x lengths | sequenceAxis>seq_axis batchAxis>batch_axis",
+    "scatter": "scatter data indices updates | axis mode",
+    "scatterAlongAxis": "scatter_along_axis data indices updates | axis mode",
+    "scatterND": "scatter_nd data indices updates | mode",
     "sliceDynamic": "slice_by_index x begin end stride begin_mask end_mask squeeze_mask | "
     f"endIds>end strides>stride {_MASKS}",
     "sliceStatic": f"slice_by_index x | beginIds>begin endIds>end strides>stride {_MASKS}",
     "slidingWindows": "sliding_windows x | axis windowSize>size step>stride",
     "softmaxND": "softmax x | axis",
+    "splitND": "split x | axis numSplits>num_splits splitSizes>split_sizes",
     "stack": "stack *values | axis",
     "tile": "tile x reps | reps",
     "topK": "topk x k | K>k axis useBottomK>ascending",
@@ -283,18 +272,13 @@ LAYERS: dict[str, Rule] = {
     "broadcastToStatic": lambda layer: _broadcast(layer, [int(extent) for extent in layer.targetShape]),
     "constantPad": _constant_pad,
     "fillLike": lambda layer: _apply_op(layer, "fill", {"shape": list(layer.x.shape), "value": layer.value}),
-    "gelu": lambda layer: _apply_op(layer, "gelu", {"x": layer.x, "mode": _GELU[layer.params.mode]}),
     "getShape": lambda layer: Blob.of(np.array(layer.x.shape, np.int32)),
     "lowerTriangular": _triangle(True),
     "rangeDynamic": _range,
     "rangeStatic": _range,
     "reshapeLike": lambda layer: _apply_op(layer, "reshape", {"x": layer.x, "shape": list(layer.inputs[1].shape)}),
     "reverse": _reversed,
-    "scatter": _scattered("scatter"),
-    "scatterAlongAxis": _scattered("scatter_along_axis"),
-    "scatterND": _scattered("scatter_nd"),
     "sliceBySize": _slice_by_size,
-    "splitND": _split,
     "squeeze": _squeeze,
     "upperTriangular": _triangle(False),
 }
