@@ -202,8 +202,9 @@ def _sum_pool(
 def _average(op: Op, pool: str, count: Value, inverse: bool) -> Tensor | None:
     """The average pool, if a sum of windows is divided by their number of elements, with or without the padding."""
     pool_op, shape = op.maker(pool), op.out_shape()
-    is_pool = pool_op is not None and pool_op.kind in ("sum_pool_2d", "sum_pool_3d")
-    if not is_pool or shape is None or pool_op.out_shape() != shape or isinstance(count, (Tensor, Encoded)):
+    if pool_op is None or pool_op.kind not in ("sum_pool_2d", "sum_pool_3d") or pool_op.out_shape() != shape:
+        return None
+    if shape is None or isinstance(count, (Tensor, Encoded)):
         return None
     counts = count.astype(np.float64)
     if not counts.size or not (counts > 0).all():

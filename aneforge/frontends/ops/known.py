@@ -134,7 +134,8 @@ def _cast(x: Array, dtype: str) -> Array:
 
 
 def _clip(x: Array, low: Array | None, high: Array | None) -> Array:
-    return np.clip(x, *(None if bound is None else float(bound.reshape(-1)[0]) for bound in (low, high)))
+    least, most = (None if limit is None else float(limit.reshape(-1)[0]) for limit in (low, high))
+    return np.clip(x, least, most)
 
 
 # Shapes, joins and slices.

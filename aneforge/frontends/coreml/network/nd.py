@@ -30,8 +30,10 @@ Rule = Callable[[Layer], Any]
 _OPS = {**OPS, **{name: entry.function for name, entry in WITHOUT_FORM.items()}}
 _INTEGER_ARGUMENTS = ("indices", "lengths")  # arguments that are integers in any network
 _UPDATES = ("update", "add", "sub", "mul", "div", "max", "min")
-_MODES = dict.fromkeys(("scatter", "scatter_along_axis", "scatter_nd"), _UPDATES)
-_MODES |= {"gelu": ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")}
+_MODES: dict[str, Any] = {
+    **dict.fromkeys(("scatter", "scatter_along_axis", "scatter_nd"), _UPDATES),
+    "gelu": ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"),
+}
 """What the numbers of the field ``mode`` stand for, by op."""
 _FIXED = ("int", "float", "bool", "list[int]", "list[bool]")  # parameters that must be known
 
