@@ -3,7 +3,7 @@ constants, branches, loops, states and lists."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,43 +51,28 @@ def _while(importer: Importer, operation: Operation, op: Op, scope: Scope) -> li
     return while_loop(importer, operation.label, test, body, scope, op.arguments.get("loop_vars", []))
 
 
-# States.
+# States and lists: these need nothing but the operation.
 
 
-def _state_argument(op: Op, name: str) -> State:
+def _state(op: Op, name: str) -> State:
     state = op.operand(name)
     if not isinstance(state, State):
         raise LoadError(f"argument {name!r} must be a state")
     return state
 
 
-def _read_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return [_state_argument(op, "input").value]
-
-
-def _write(state: State, value: Value) -> list[Any]:
+def _write_state(state: State, value: Value) -> Value:
     if tuple(value.shape) != state.type.static:
         raise LoadError(f"state {state.name!r} is {state.type}, but its new value has shape {list(value.shape)}")
     state.value, state.written = value, True
-    return [value]
+    return value
 
 
-def _write_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return _write(_state_argument(op, "input"), op.value("data"))
-
-
-def _update_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return _write(_state_argument(op, "state"), op.value("value"))
-
-
-# Lists.
-
-
-def _list_argument(op: Op) -> Listed:
+def _entries(op: Op) -> tuple[Value | None, ...]:
     listed = op.operand("ls")
     if not isinstance(listed, Listed):
         raise LoadError("argument 'ls' must be a list")
-    return listed
+    return listed.elements
 
 
 def _places(op: Op, name: str) -> list[int]:
@@ -97,57 +82,62 @@ def _places(op: Op, name: str) -> list[int]:
     return [int(place) for place in np.asarray(value).reshape(-1)]
 
 
-def _write_entries(elements: tuple[Value | None, ...], places: list[int], values: list[Value]) -> list[Any]:
-    if any(not 0 <= place < _MOST_ENTRIES for place in places):
-        raise LoadError(f"index {max(places)} is out of range; a list has up to {_MOST_ENTRIES:,} entries")
-    grown = list(elements) + [None] * max(0, max(places, default=-1) + 1 - len(elements))
-    for place, value in zip(places, values, strict=True):
-        grown[place] = value
-    return [Listed(tuple(grown))]
-
-
-def _read_entry(elements: tuple[Value | None, ...], place: int) -> Value:
-    value = elements[place] if 0 <= place < len(elements) else None
-    if value is None:
-        raise LoadError(
-            f"index {place} of a list of {len(elements)} entries was never written; write it before it is read"
-        )
-    return value
-
-
-def _make_list(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+def _make_list(op: Op) -> Listed:
     length = op.whole("init_length", 1)
     if not 0 <= length <= _MOST_ENTRIES:
         raise LoadError(f"init_length is {length}; a list has up to {_MOST_ENTRIES:,} entries")
-    return [Listed((None,) * length)]
+    return Listed((None,) * length)
 
 
-def _list_write(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return _write_entries(_list_argument(op).elements, _places(op, "index"), [op.value("value")])
+def _write_entries(op: Op, places: list[int], values: list[Value]) -> Listed:
+    entries = list(_entries(op))
+    if any(not 0 <= place < _MOST_ENTRIES for place in places):
+        raise LoadError(f"index {max(places)} is out of range; a list has up to {_MOST_ENTRIES:,} entries")
+    entries += [None] * (max(places, default=-1) + 1 - len(entries))
+    for place, value in zip(places, values, strict=True):
+        entries[place] = value
+    return Listed(tuple(entries))
 
 
-def _list_read(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return [_read_entry(_list_argument(op).elements, _places(op, "index")[0])]
+def _read_entries(op: Op, name: str) -> list[Value]:
+    entries, values = _entries(op), []
+    for place in _places(op, name):
+        value = entries[place] if 0 <= place < len(entries) else None
+        if value is None:
+            raise LoadError(
+                f"index {place} of a list of {len(entries)} entries was never written; write it before it is read"
+            )
+        values.append(value)
+    return values
 
 
-def _list_length(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return [np.array(len(_list_argument(op).elements), np.int32)]
-
-
-def _list_gather(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    entries = [_read_entry(_list_argument(op).elements, place) for place in _places(op, "indices")]
+def _gather_entries(op: Op) -> Value:
+    entries = _read_entries(op, "indices")
     if all(isinstance(entry, np.ndarray) for entry in entries):
-        return [np.stack([np.asarray(entry) for entry in entries])]
-    return [stacked(entries, 0)]
+        return np.stack([np.asarray(entry) for entry in entries])
+    return stacked(entries, 0)
 
 
-def _list_scatter(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
+def _scatter_entries(op: Op) -> Listed:
     places, value = _places(op, "indices"), op.value("value")
     if isinstance(value, Tensor):
         rows: list[Value] = [shaped(value[place], value.shape[1:]) for place in range(len(places))]
     else:
         rows = list(np.asarray(value))
-    return _write_entries(_list_argument(op).elements, places, rows)
+    return _write_entries(op, places, rows)
+
+
+_OF_OPERATION: dict[str, Callable[[Op], Any]] = {
+    "coreml_update_state": lambda op: _write_state(_state(op, "state"), op.value("value")),
+    "list_gather": _gather_entries,
+    "list_length": lambda op: np.array(len(_entries(op)), np.int32),
+    "list_read": lambda op: _read_entries(op, "index")[0],
+    "list_scatter": _scatter_entries,
+    "list_write": lambda op: _write_entries(op, _places(op, "index"), [op.value("value")]),
+    "make_list": _make_list,
+    "read_state": lambda op: _state(op, "input").value,
+    "write_state": lambda op: _write_state(_state(op, "input"), op.value("data")),
+}
 
 
 def _classify(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
@@ -156,19 +146,14 @@ def _classify(importer: Importer, operation: Operation, op: Op, scope: Scope) ->
 
 
 CONTROL: dict[str, Control] = {
+    **{
+        name: lambda importer, operation, op, scope, function=function: [function(op)]
+        for name, function in _OF_OPERATION.items()
+    },
     "classify": _classify,
     "cond": _cond,
     "const": _const,
-    "coreml_update_state": _update_state,
-    "list_gather": _list_gather,
-    "list_length": _list_length,
-    "list_read": _list_read,
-    "list_scatter": _list_scatter,
-    "list_write": _list_write,
-    "make_list": _make_list,
-    "read_state": _read_state,
     "while_loop": _while,
-    "write_state": _write_state,
 }
 
 
