@@ -14,6 +14,7 @@ from same_op_kit import described
 
 import aneforge as af
 from aneforge.frontends import LoadError, rows
+from aneforge.frontends.coreai.table import ROWS as CORE_AI
 from aneforge.frontends.coreml.table import ROWS as MIL
 from aneforge.frontends.importer.calls import CONTEXT, MISSING, called, parameters
 from aneforge.frontends.importer.op import Op
@@ -23,7 +24,7 @@ from aneforge.frontends.onnx.table import ROWS as ONNX
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.pytorch.table import ROWS as TORCH
 
-FORMATS = {"MIL": MIL, "ONNX": ONNX, "com.microsoft": CONTRIB, "PyTorch": TORCH}
+FORMATS = {"Core AI": CORE_AI, "MIL": MIL, "ONNX": ONNX, "com.microsoft": CONTRIB, "PyTorch": TORCH}
 X = (1, 8, 4, 4)
 
 
@@ -54,6 +55,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "bias": numbers(5), "transpose_b": True, "transpose_a": False, "beta": 1.0},
     "local_response_norm": {"k": 1.0, "alpha": 0.01},
     "matmul": {"y": numbers(4, 5), "transpose_x": False, "transpose_y": False},
+    "pad": {"mode": "reflect"},
     "reduce_argmax reduce_argmin": {"last": False},
     "rms_norm": {"gamma": numbers(4), "axis": -1},
     "scatter_along_axis": {"indices": np.ones((1, 2, 4, 4), int), "updates": numbers(1, 2, 4, 4), "data": "input",
@@ -64,7 +66,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "triangle": {"diagonal": 1},
 }  # fmt: skip
 LEFT_OUT = {"cast", "conv_transpose", "random_normal_like", "random_uniform_like", "select", "where_above"}
-"""Ops that need more than arguments, or draw at random; files of each format test them."""
+LEFT_OUT |= {"constexpr_lut_to_dense", "constexpr_sparse_to_dense", "dequantize", "quantize", "shape", "slice_update"}
+"""Ops that need more than arguments, give no tensor or draw at random; files of each format test them."""
 
 
 def sample(op: str, name: str, kind: str) -> Any:
@@ -133,7 +136,7 @@ def by_signature(row: rows.Row, given: dict[str, Any]) -> Any:
     return called(row.function, row.bind(arguments, options), None)
 
 
-CALLS = {"MIL": by_names, "ONNX": by_node, "com.microsoft": by_node, "PyTorch": by_signature}
+CALLS = {"Core AI": by_names, "MIL": by_names, "ONNX": by_node, "com.microsoft": by_node, "PyTorch": by_signature}
 SHARED = [
     (label, name)
     for label, table in FORMATS.items()
