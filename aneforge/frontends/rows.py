@@ -38,14 +38,14 @@ class Row:
     function: Function
     operands: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """The common name of a setting by its name in the file."""
+    """The common name of each setting of the row by its name in the file."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """By common name."""
 
     @cached_property
     def shown(self) -> dict[str, str]:
         """The file's own words for its inputs, for messages."""
-        words = {common: f"input {name!r}" for name, common in self.names.items()}
+        words = {common: f"input {name!r}" for name, common in self.names.items() if name != common}
         return {**{operand: f"input {operand!r}" for operand in self.operands}, **words}
 
     @cached_property
