@@ -42,9 +42,8 @@ def test_random_numbers_are_read_with_their_shape(op: str, tmp_path: Path) -> No
 
 
 def test_every_op_of_the_matrix_is_ruled_hosted_or_refused_with_a_reason() -> None:
-    from aneforge.frontends.coreml.control import CONTROL
-    from aneforge.frontends.coreml.matrix import REFUSED
-    from aneforge.frontends.coreml.table import ROWS
+    from aneforge.frontends.coreml.mil import CONTROL
+    from aneforge.frontends.coreml.table import REFUSED, ROWS
     from aneforge.targets import store
 
     matrix = [row["mil"] for row in store.load("ops")["mil_matrix"]]

@@ -20,7 +20,7 @@ from aneforge.baseline.outcome import Outcome, Report
 from aneforge.baseline.sarif import sarif_text
 from aneforge.errors import AneforgeError, LoadError, UnknownNameError, first_line, shown
 from aneforge.frontends import onnx_graph
-from aneforge.frontends.folding import onnx_cost
+from aneforge.frontends.onnx.costs import cost_of
 from aneforge.inputs import read_arrays
 from aneforge.output import text
 from aneforge.output.files import write_arrays, write_folder, write_whole, written_file, written_folder
@@ -484,12 +484,14 @@ def test_a_long_chain_of_small_constants_has_a_budget_too():
         ("MatMul", [np.zeros((5, 2, 3)), np.zeros((5, 3, 4))], {}, 40),
         ("Gemm", [np.zeros((3, 2)), np.zeros((4, 3))], {"transA": 1, "transB": 1}, 8),
         ("Tile", [np.zeros((2, 3)), np.array([2, 2])], {}, 24),
-        ("Resize", [np.zeros((1, 1, 4, 4)), None, np.array([1.0, 1.0, 2.0, 2.0])], {}, 64),
+        ("Resize", [np.zeros((1, 1, 4, 4)), None, np.array([1.0, 1.0, 2.0, 2.0], np.float32)], {}, 64),
         ("Add", [np.zeros((3, 1)), np.zeros(4)], {}, 12),
     ],
 )
 def test_sizes_of_constants_are_told_exactly(kind, inputs, attrs, made):
-    assert onnx_cost(kind, inputs, attrs)[0] == made
+    names = ["" if value is None else f"x{place}" for place, value in enumerate(inputs)]
+    node = helper.make_node(kind, names, ["y"], **attrs)
+    assert cost_of(onnx, node, [helper.make_opsetid("", 21)], inputs, attrs)[0] == made
 
 
 def test_a_number_without_end_is_refused(tmp_path):

@@ -60,7 +60,7 @@ FORMATS: dict[str, Format] = {
 
 _CONTAINERS = (".hwx", ".anec")
 
-for _package in ("coreai", "importer", "onnx", "pytorch"):
+for _package in ("coreai", "coreml", "onnx", "pytorch"):
     import_module(f"{__name__}.{_package}")  # small: each says who computes its host ops, and imports no reader
 
 

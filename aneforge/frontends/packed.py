@@ -4,51 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
-STORED: dict[str, type] = {
-    "bool": np.bool_,
-    "fp16": np.float16,
-    "fp32": np.float32,
-    "fp64": np.float64,
-    "bf16": np.uint16,
-    "fp8e4m3fn": np.uint8,
-    "fp8e5m2": np.uint8,
-    "int2": np.int8,
-    "int4": np.int8,
-    "int8": np.int8,
-    "int16": np.int16,
-    "int32": np.int32,
-    "int64": np.int64,
-    "uint1": np.uint8,
-    "uint2": np.uint8,
-    "uint3": np.uint8,
-    "uint4": np.uint8,
-    "uint6": np.uint8,
-    "uint8": np.uint8,
-    "uint16": np.uint16,
-    "uint32": np.uint32,
-    "uint64": np.uint64,
-    "string": np.str_,
+from aneforge.frontends.records import BITS, NUMPY, is_whole
+
+_HELD = ("bool", "fp16", "fp32", "fp64", "string")
+_CODES: dict[str, type[np.generic]] = {"bf16": np.uint16, "fp8e4m3fn": np.uint8, "fp8e5m2": np.uint8}
+"""Floats that NumPy lacks, as the integers of their bits."""
+
+STORED: dict[str, type[np.generic]] = {
+    **{
+        name: kind
+        for name, kind in NUMPY.items()
+        if is_whole(name) or name in ("bool", "fp16", "fp32", "fp64", "string")
+    },
+    **_CODES,
 }
 """The NumPy type that reads the bytes of an element. For bf16 and fp8, :func:`from_bytes` then converts the codes."""
 
-PACKED = {"int2": 2, "int4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "uint4": 4, "uint6": 6}
+PACKED = {name: bits for name, bits in BITS.items() if bits < 8}
 """The bits of types with several elements to a byte."""
 
 
-def unpack(data: np.ndarray, bits: int, count: int, signed: bool = False) -> np.ndarray:
-    """Unpack fields of ``bits`` bits, the first in the lowest bits, to one byte each."""
+def unpack(
+    data: np.ndarray, bits: int, count: int, signed: bool = False, order: Literal["little", "big"] = "little"
+) -> np.ndarray:
+    """Unpack fields of ``bits`` bits, the first in the lowest bits (or in the highest), to one byte each."""
     result = np.empty(count, np.uint8)
     bytes_at_once = bits << 17  # holds a whole number of fields, and needs little memory
     fields_at_once = bytes_at_once * 8 // bits
+    weights = 1 << np.arange(bits, dtype=np.uint8)[:: 1 if order == "little" else -1]
     for step in range(-(-count // fields_at_once)):
         first = step * fields_at_once
         batch = min(fields_at_once, count - first)
         part = data[step * bytes_at_once : step * bytes_at_once + -(-batch * bits // 8)]
-        places = np.unpackbits(part, bitorder="little")[: batch * bits].reshape(batch, bits)
-        result[first : first + batch] = places @ (1 << np.arange(bits, dtype=np.uint8))
+        places = np.unpackbits(part, bitorder=order)[: batch * bits].reshape(batch, bits)
+        result[first : first + batch] = places @ weights
     if not signed:
         return result
     half = 1 << (bits - 1)

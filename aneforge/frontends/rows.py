@@ -39,7 +39,7 @@ class Row:
     function: Function
     operands: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """The common name of a setting by its name in the file."""
+    """The common name of each setting of the row by its name in the file."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """By common name."""
 
@@ -47,8 +47,9 @@ class Row:
     def shown(self) -> dict[str, str]:
         """The file's own words for its inputs, for messages."""
         operands = {operand: f"input {operand!r}" for operand in self.operands}
-        kinds = {common: "input" if common in operands else "argument" for common in self.names.values()}
-        return operands | {common: f"{kinds[common]} {name!r}" for name, common in self.names.items()}
+        renamed = {common: name for name, common in self.names.items() if name != common}
+        kinds = {common: "input" if common in operands else "argument" for common in renamed}
+        return operands | {common: f"{kinds[common]} {name!r}" for common, name in renamed.items()}
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -109,10 +110,9 @@ def row(text: str, ops: Mapping[str, Function], functions: Mapping[str, Function
             continue
         setting, has_default, default = word.partition("=")
         setting, _, common = setting.partition(">")
-        if common:
-            names[setting] = common
+        names[setting] = common or setting
         if has_default:
-            defaults[common or setting] = _literal(default)
+            defaults[names[setting]] = _literal(default)
     made = Row(name, function, tuple(operands), names, defaults)
     known = {entry.name for entry in parameters(function)} | {IGNORED, "-"}
     unknown = {operand.lstrip("*") for operand in operands} | set(names.values()) | set(defaults)
@@ -150,15 +150,20 @@ def functions_of(*modules: ModuleType) -> dict[str, Function]:
     }
 
 
-def apply(entry: Row, op: Op) -> Any:
-    """What a row gives for an operation whose arguments have names."""
-    bound = dict(entry.defaults)
+def bound(entry: Row, op: Op) -> dict[str, Any]:
+    """The arguments of an operation that names them, by their common names."""
+    arguments = dict(entry.defaults)
     for name, values in op.arguments.items():
         common = entry.common_name(name)
         if common and values:
-            bound[common] = values if common in entry.lists else values[0]
+            arguments[common] = values if common in entry.lists else values[0]
     for name, text in op.attributes.items():
         common = entry.names.get(name, name)
         if isinstance(text, str) and common in entry.known:
-            bound.setdefault(common, text)
-    return called(entry.function, bound, op)
+            arguments.setdefault(common, text)
+    return arguments
+
+
+def apply(entry: Row, op: Op) -> Any:
+    """What a row gives for an operation whose arguments have names."""
+    return called(entry.function, bound(entry, op), op)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.arguments import graph_of
-from aneforge.cache import off
+from aneforge.cache import files_read, off
 from aneforge.cache.keys import digest_of
-from aneforge.cache.load import files_read
 from aneforge.errors import line_of
 from aneforge.graph.graph import Graph
 from aneforge.process import quiet_collector

@@ -18,8 +18,11 @@ from aneforge.frontends import LoadError
 from aneforge.frontends.coreai import adapter as reader
 from aneforge.frontends.coreai.blobs import mapped_blobs
 from aneforge.frontends.coreai.language import import_function
+from aneforge.frontends.coreai.rules import RULES
 from aneforge.frontends.coreai.table import common_op
+from aneforge.frontends.importer.op import Op
 from aneforge.frontends.records import Block, Function, Operation, Ref, TensorType
+from aneforge.graph.encoding import Encoded
 
 # Several functions, calls, branches, loops, states.
 
@@ -174,6 +177,15 @@ def test_positions_with_a_block_of_their_own(largest: bool) -> None:
     graph = _reduction("reduce_index", "greater", operands, np.array(1, np.int32), first, np.array(0, np.int32))
     wanted = x.argmax(1) if largest else x.argmin(1)
     np.testing.assert_array_equal(af.evaluate(graph, {"x": x})[0][:, 0], wanted)
+
+
+def test_two_scales_of_a_palette_both_count() -> None:
+    palette = Encoded.palette(np.array([[0, 1], [2, 3]], np.uint8), f32([1, 2, 3, 4]), 2)
+    op = Op("blockwise_shift_scale", "w", {"data": [palette]}, outputs=[("y", TensorType("fp32", (2, 2)))])
+    zero = np.zeros((1, 1), np.int32)
+    once = RULES[op.kind](op, palette, f32([[2]]), zero, zero)
+    assert once.form == "palette"
+    np.testing.assert_array_equal(RULES[op.kind](op, once, f32([[3]]), zero, zero), f32([[6, 12], [18, 24]]))
 
 
 def test_functions_are_picked_by_name(tmp_path: Path) -> None:

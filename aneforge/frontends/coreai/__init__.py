@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aneforge.graph.ops.host import Evaluate, register_language
 
 
 def _evaluator() -> Evaluate:
-    from aneforge.frontends.coreai.known import evaluate
+    from aneforge.frontends.coreai.table import KNOWN
+    from aneforge.frontends.importer.host import evaluate
 
-    return evaluate
+    return partial(evaluate, known=KNOWN)
 
 
 register_language("coreai", _evaluator)

@@ -225,13 +225,13 @@ class _Records:
         inputs = _labels(attributes, "arg_attrs", len(body.arguments), "arg")
         for label, argument in zip(inputs, body.arguments, strict=True):
             self.names[argument] = label
-        block = _with_labels(self._block(body, _OperationNumbers(), 0))
+        block = _with_labels(self._block(body, Counter(), 0))
         labels = _labels(attributes, "res_attrs", len(block.outputs), "output")
         private = "private" in attributes or "priv" in attributes or "sym_visibility" in attributes
         types = [(label, self._type(argument.type)) for label, argument in zip(inputs, body.arguments, strict=True)]
         return Function(types, block, "private" if private else "", labels)
 
-    def _block(self, block: Any, count: _OperationNumbers, depth: int) -> Block:
+    def _block(self, block: Any, count: Counter[bool], depth: int) -> Block:
         spend("depth", depth, f"{self.file}: blocks within blocks")
         inputs: list[tuple[str, Type | None]] = [
             (self._name(argument), self._type(argument.type)) for argument in block.arguments
@@ -246,10 +246,12 @@ class _Records:
                 operations.append(self._operation(operation, count, depth))
         return Block(inputs, outputs, operations)
 
-    def _operation(self, operation: Any, count: _OperationNumbers, depth: int) -> Operation:
+    def _operation(self, operation: Any, count: Counter[bool], depth: int) -> Operation:
         kind = operation.name.removeprefix("coreai.").removeprefix("decomposable.").removeprefix("broadcasting_")
         attributes = {entry.name: _attribute_text(entry.attr) for entry in operation.attributes if kind != "constant"}
-        default_name = f"{attributes.get('callee', kind) if kind == 'invoke' else kind}_{count.next(kind)}"
+        is_constant = kind == "constant"  # constants are counted separately, the others in the order of the file
+        default_name = f"{attributes.get('callee', kind) if kind == 'invoke' else kind}_{count[is_constant]}"
+        count[is_constant] += 1
         types = [self._type(result.type) for result in operation.results]
         outputs: list[tuple[str, Type | None]] = [
             (self._name(result), kind) for result, kind in zip(operation.results, types, strict=True)
@@ -292,18 +294,6 @@ class _Records:
                 return inline
             data = _copy_bytes(operation, count, kind, where)
         return _as_numbers(data, count, kind, where).reshape(kind.static)
-
-
-@dataclass
-class _OperationNumbers:
-    """Numbers the operations in the order of the file; constants are counted separately."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def next(self, kind: str) -> int:
-        group = "constant" if kind == "constant" else ""
-        self.counts[group] += 1
-        return self.counts[group] - 1
 
 
 def _type_of(kind: Any, text: str) -> Type:

@@ -1,4 +1,5 @@
-"""Rules for operations of Core AI that are not common ops, and for operations that merge into a convolution or a pool.
+"""Rules of Core AI for what a row cannot say: operations that merge into a convolution or a pool, and operations that
+no other format has.
 
 The language has separate operations for padding and division; the engine's convolutions and pools do both themselves.
 """
@@ -6,35 +7,35 @@ The language has separate operations for padding and division; the engine's conv
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from aneforge.errors import LoadError
-from aneforge.frontends import forms, ops
-from aneforge.frontends.coreai import compressed
-from aneforge.frontends.coreai.known import scan_function, slice_places, split_sizes, spread_shape
-from aneforge.frontends.coreai.table import REFUSED
-from aneforge.frontends.coreml.table import ROWS as MIL
+from aneforge.frontends import forms
 from aneforge.frontends.forms import as_number, sliced
+from aneforge.frontends.forms.pointwise import BINARY
+from aneforge.frontends.forms.reductions import REDUCTIONS
+from aneforge.frontends.importer.calls import called
 from aneforge.frontends.importer.op import Op
-from aneforge.frontends.records import Block, is_whole
-from aneforge.frontends.rows import Row, apply
-from aneforge.frontends.values import NoForm, Value
-from aneforge.graph import builders as af
+from aneforge.frontends.ops import OPS
+from aneforge.frontends.ops.compressed import along_axis, repeat_blocks, shift_and_scale
+from aneforge.frontends.ops.images import mixing_weights, resample_changed_axes
+from aneforge.frontends.ops.known import bounded, wide
+from aneforge.frontends.ops.movement import placed
+from aneforge.frontends.records import BITS, Block, is_whole, numpy_type
+from aneforge.frontends.values import Array, NoForm, Numeric, Value, as_tensor, axis_of, known
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
-Array = np.ndarray
+Rule = Callable[..., Any]
 Pads = list[tuple[int, int]]
 
 _MOST_WEIGHTS = 1 << 24
 _CLOSE = 2e-3  # the error of a reciprocal in fp16 is smaller
-_COMMON = {name: MIL.get(name) or Row(name, function) for name, function in ops.OPS.items() if name not in REFUSED}
-"""The common ops by the names of MIL, which Core AI shares."""
 
 
 # Arithmetic.
@@ -48,62 +49,58 @@ def _constant_number(value: Value) -> float | None:
     return float(number) if (value == number).all() else None
 
 
-def _with_numbers(name: str) -> Callable[[Op], Any]:
+def _with_numbers(name: str) -> Rule:
     """Turn a constant that the file broadcasts to the full shape back into a number."""
 
-    def collapsed(op: Op) -> Any:
-        arguments = dict(op.arguments)
-        for side, other in (("x", "y"), ("y", "x")):
-            number, other_type = _constant_number(op.value(side)), op.type_of(other)
+    def collapsed(op: Op, x: Value, y: Value) -> Tensor:
+        sides: dict[str, Any] = {"x": x, "y": y}
+        for side, value, other in (("x", x, "y"), ("y", y, "x")):
+            number, other_type = _constant_number(value), op.type_of(other)
             if number is not None and other_type is not None and other_type.static == op.out_shape():
-                arguments[side] = [np.asarray(number)]
-        return apply(_COMMON[name], replace(op, arguments=arguments))
+                sides[side] = np.asarray(number)
+        return OPS[name](**sides)
 
     return collapsed
 
 
-def _mul(op: Op) -> Any:
-    for pool, count in (("x", "y"), ("y", "x")):
+def _mul(op: Op, x: Value, y: Value) -> Tensor:
+    for pool, count in (("x", y), ("y", x)):
         average = _average(op, pool, count, inverse=True)
         if average is not None:
             return average
-    return _with_numbers("mul")(op)
+    return _with_numbers("mul")(op, x, y)
 
 
-def _divide(op: Op) -> Any:
-    average = _average(op, "x", "y", inverse=False)
-    return _with_numbers("real_div")(op) if average is None else average
+def _divide(op: Op, x: Value, y: Value) -> Tensor:
+    average = _average(op, "x", y, inverse=False)
+    return _with_numbers("real_div")(op, x, y) if average is None else average
 
 
-def _floor_divide(op: Op) -> Tensor:
+def _floor_divide(op: Op, x: Tensor, y: Value) -> Tensor:
     """The language has no floor operation; models divide by 1 instead."""
     kind = op.type_of("x")
-    if _constant_number(op.value("y")) == 1.0 and kind is not None and op.out_shape() == kind.static:
-        return op.tensor().floor()
-    return forms.divided(op.tensor(), op.tensor("y"), "floor")
+    if _constant_number(y) == 1.0 and kind is not None and op.out_shape() == kind.static:
+        return x.floor()
+    return forms.divided(x, as_tensor(y), "floor")
 
 
-def _cast(op: Op) -> Any:
+def _cast(op: Op, x: Value, dtype: str) -> Tensor:
     """A cast to integers removes the fraction. Casts that may wrap around are refused, since the engine does not
     wrap."""
-    before, after = op.dtype("x"), op.text("dtype")
-    if is_whole(after) and before != "bool":
-        if is_whole(before) and not _can_hold(after, before):
-            raise NoForm(f"a cast from {before} to {after} wraps around, but the engine does not; use a wider type")
-        if not is_whole(before) and after not in ("int16", "int32", "int64"):
+    before = op.dtype("x")
+    if is_whole(dtype) and before != "bool":
+        if is_whole(before) and not _can_hold(dtype, before):
+            raise NoForm(f"a cast from {before} to {dtype} wraps around, but the engine does not; use a wider type")
+        if not is_whole(before) and dtype not in ("int16", "int32", "int64"):
             raise NoForm(
-                f"a cast of computed numbers to {after} wraps around, but the engine does not; use int16 or more bits"
+                f"a cast of computed numbers to {dtype} wraps around, but the engine does not; use int16 or more bits"
             )
-    return apply(_COMMON["cast"], op)
+    return called(OPS["cast"], {"x": x, "dtype": dtype}, op)
 
 
 def _can_hold(outer: str, inner: str) -> bool:
-    wide, narrow = (np.iinfo(f"{'u' if name[0] == 'u' else ''}int{max(8, _bits(name))}") for name in (outer, inner))
-    return wide.min <= narrow.min and wide.max >= narrow.max
-
-
-def _bits(dtype: str) -> int:
-    return int(dtype.lstrip("uint"))
+    wider, narrow = (np.iinfo(f"{'u' if name[0] == 'u' else ''}int{max(8, BITS[name])}") for name in (outer, inner))
+    return wider.min <= narrow.min and wider.max >= narrow.max
 
 
 # Products, with the padding before them.
@@ -139,80 +136,83 @@ def _matrix(value: Value) -> Array | Encoded | None:
     return value[(0,) * (value.ndim - 2)] if is_spread else None
 
 
-def _as_number(value: Value) -> Value:
+def _factor(value: Value) -> Value:
     return as_number(value) if isinstance(value, Tensor) else value
 
 
-def _matmul(op: Op) -> Tensor:
-    matrix = _matrix(op.value("y"))
+def _matmul(op: Op, x: Value, y: Value) -> Tensor:
+    matrix = _matrix(y)
     if matrix is not None:
-        product = forms.linear(as_number(op.value()), matrix.T)
+        product = forms.linear(as_number(x), matrix.T)
         if op.out_shape() in (None, product.shape):
             return product
-    return forms.matmul(_as_number(op.value()), _as_number(op.value("y")))
+    return forms.matmul(_factor(x), _factor(y))
 
 
-def _convolution(op: Op) -> Tensor:
-    x, pads = _absorb_padding(op, lambda fill: fill == 0)
-    return forms.convolution(
-        x,
-        _as_number(op.value("weight")),
-        stride=op.numbers("strides"),
-        pads=pads,
-        dilation=op.numbers("dilations"),
-        groups=op.whole("groups"),
-    )
+def _convolution(op: Op, x: Value, weight: Value, strides: list[int], dilations: list[int], groups: int) -> Tensor:
+    bare, pads = _absorb_padding(op, lambda fill: fill == 0)
+    return forms.convolution(bare, _factor(weight), stride=strides, pads=pads, dilation=dilations, groups=groups)
 
 
-def _transposed(op: Op) -> Tensor:
-    flat, rank = op.numbers("pad"), op.tensor().ndim - 2
+def _transposed(
+    x: Numeric,
+    weight: Value,
+    strides: list[int],
+    pad: list[int],
+    dilations: list[int],
+    output_padding: list[int],
+    groups: int,
+) -> Tensor:
     return forms.transposed_convolution(
-        as_number(op.value()),
-        _as_number(op.value("weight")),
-        stride=op.numbers("strides"),
-        pads=[(n, n) for n in flat] if len(flat) == rank else list(zip(flat[::2], flat[1::2], strict=True)),
-        dilation=op.numbers("dilations"),
-        output_padding=op.numbers("output_padding"),
-        groups=op.whole("groups"),
+        x,
+        _factor(weight),
+        stride=strides,
+        pads=[(n, n) for n in pad] if len(pad) == x.ndim - 2 else list(zip(pad[::2], pad[1::2], strict=True)),
+        dilation=dilations,
+        output_padding=output_padding,
+        groups=groups,
     )
 
 
 # Pools.
 
 
-def _max_pool(op: Op) -> Tensor:
-    x, pads = _absorb_padding(op, lambda fill: fill <= -FP16_MAX)
-    size, stride, dilation = _window(op)
-    return forms.max_pool(x, size, stride=stride, pads=pads, dilation=dilation, ceil=op.truth("ceil_mode"))
+def _max_pool(
+    op: Op,
+    x: Value,
+    kernel_sizes: list[int],
+    strides: list[int],
+    dilations: list[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    bare, pads = _absorb_padding(op, lambda fill: fill <= -FP16_MAX)
+    dilation = dilations or [1] * len(kernel_sizes)
+    return forms.max_pool(bare, kernel_sizes, stride=strides, pads=pads, dilation=dilation, ceil=ceil_mode)
 
 
-def _window(op: Op) -> tuple[list[int], list[int], list[int]]:
-    size = op.numbers("kernel_sizes")
-    return size, op.numbers("strides"), op.numbers("dilations", [1] * len(size))
+def _sum_pool(
+    op: Op, x: Value, kernel_sizes: list[int], strides: list[int], dilations: list[int] | None = None
+) -> Tensor:
+    bare, pads = _absorb_padding(op, lambda fill: fill == 0)
+    return forms.window_sum(
+        bare, kernel_sizes, stride=strides, pads=pads, dilation=dilations or [1] * len(kernel_sizes)
+    )
 
 
-def _sum_pool(op: Op) -> Tensor:
-    x, pads = _absorb_padding(op, lambda fill: fill == 0)
-    size, stride, dilation = _window(op)
-    return forms.window_sum(x, size, stride=stride, pads=pads, dilation=dilation)
-
-
-def _average(op: Op, pool: str, count: str, inverse: bool) -> Tensor | None:
+def _average(op: Op, pool: str, count: Value, inverse: bool) -> Tensor | None:
     """The average pool, if a sum of windows is divided by their number of elements, with or without the padding."""
     pool_op, shape = op.maker(pool), op.out_shape()
-    if (
-        pool_op is None
-        or pool_op.kind not in ("sum_pool_2d", "sum_pool_3d")
-        or shape is None
-        or pool_op.out_shape() != shape
-    ):
+    if pool_op is None or pool_op.kind not in ("sum_pool_2d", "sum_pool_3d") or pool_op.out_shape() != shape:
         return None
-    counts = _positive_counts(op.value(count))
-    if counts is None:
+    if shape is None or isinstance(count, (Tensor, Encoded)):
+        return None
+    counts = count.astype(np.float64)
+    if not counts.size or not (counts > 0).all():
         return None
     counts = 1.0 / counts if inverse else counts
     x, pads = _absorb_padding(pool_op, lambda fill: fill == 0)
-    size, stride, dilation = _window(pool_op)
+    size, stride = pool_op.numbers("kernel_sizes"), pool_op.numbers("strides")
+    dilation = pool_op.numbers("dilations", [1] * len(size))
     inside = _elements_inside(x.shape[2:], size, stride, dilation, pads, shape[2:])
     for expected, count_pad in ((np.full(1, math.prod(size)), True), (inside, False)):
         if np.broadcast_shapes(counts.shape, expected.shape, shape) != shape:
@@ -221,13 +221,6 @@ def _average(op: Op, pool: str, count: str, inverse: bool) -> Tensor | None:
             average = forms.average_pool(x, size, stride=stride, pads=pads, dilation=dilation, count_pad=count_pad)
             return average.named(pool_op.name)
     return None
-
-
-def _positive_counts(value: Value) -> Array | None:
-    if isinstance(value, (Tensor, Encoded)):
-        return None
-    numbers = value.astype(np.float64)
-    return numbers if numbers.size and (numbers > 0).all() else None
 
 
 def _elements_inside(
@@ -253,63 +246,85 @@ def _elements_inside(
 
 def _weights(positions: Array, extent: int, mode: str) -> Array:
     """Weights [places, extent] of each place of a line; places outside are moved to its ends."""
-    count = len(positions) * extent
-    if count > _MOST_WEIGHTS:
-        raise NoForm(
-            f"{len(positions)} results of {extent} places need {count:,} weights; the limit is {_MOST_WEIGHTS:,}"
-        )
-    if mode == "nearest_neighbor":
-        return np.eye(extent)[np.clip(np.rint(positions), 0, extent - 1).astype(int)]
-    if mode != "linear":
+    if mode not in ("linear", "nearest_neighbor"):
         raise NoForm(f"interpolation mode {mode!r} is not supported; use linear or nearest_neighbor")
-    inside = np.clip(positions, 0, extent - 1)
-    first = np.minimum(np.floor(inside).astype(int), max(extent - 2, 0))
-    part, rows = inside - first, np.arange(len(positions))
-    weights = np.zeros((len(positions), extent))
-    weights[rows, first] += 1 - part
-    weights[rows, np.minimum(first + 1, extent - 1)] += part
-    return weights
+    return mixing_weights(positions if mode == "linear" else np.rint(positions), extent)
 
 
-def _interpolate(op: Op) -> Tensor:
-    x, out = as_number(op.value()), op.numbers("shape")
-    scale, offset = (op.known(name).astype(np.float32).reshape(-1) for name in ("scale", "offset"))
-    if not len(out) == len(scale) == len(offset) == x.ndim or not (scale != 0).all():
+def _interpolate(
+    x: Numeric, shape: list[int], scale: Array, offset: Array, interpolation_mode: str = "linear"
+) -> Tensor:
+    factors, shifts = (values.astype(np.float32).reshape(-1) for values in (scale, offset))
+    if not len(shape) == len(factors) == len(shifts) == x.ndim or not (factors != 0).all():
         raise LoadError(f"shape, scale and offset must have {x.ndim} values each, and no scale may be 0")
-    weights: dict[int, Array] = {}
+    weights, half = {}, np.float32(0.5)
     for axis, extent in enumerate(x.shape):
         # In single precision, as Core AI computes it: the nearest of two neighbours may depend on it.
-        positions = (np.arange(out[axis], dtype=np.float32) + np.float32(0.5) - offset[axis]) / scale[
-            axis
-        ] - np.float32(0.5)
-        matrix = _weights(positions, extent, op.text("interpolation_mode", "linear"))
-        if matrix.shape != (extent, extent) or not (matrix == np.eye(extent)).all():
-            weights[axis] = matrix
-    return forms.resampled(x, weights)
+        positions = (np.arange(shape[axis], dtype=np.float32) + half - shifts[axis]) / factors[axis] - half
+        weights[axis] = _weights(positions, extent, interpolation_mode)
+    return resample_changed_axes(x, weights)
 
 
-def _interpolate_coordinates(op: Op) -> Tensor:
-    x, coordinates = as_number(op.value()), op.known("coordinates").astype(np.float64)
-    count = len(coordinates) * x.size
-    if count > _MOST_WEIGHTS:
-        raise NoForm(f"{len(coordinates)} places need {count:,} weights; the limit is {_MOST_WEIGHTS:,}")
-    total = np.ones((len(coordinates), 1))
+def _interpolate_coordinates(x: Numeric, coordinates: Array, interpolation_mode: str = "linear") -> Tensor:
+    places = len(coordinates)
+    if places * x.size > _MOST_WEIGHTS:
+        raise NoForm(f"{places} places need {places * x.size:,} weights; the limit is {_MOST_WEIGHTS:,}")
+    total = np.ones((places, 1))
     for axis, extent in enumerate(x.shape):
-        line = _weights(coordinates[:, axis], extent, op.text("interpolation_mode", "linear"))
-        total = (total[:, :, None] * line[:, None, :]).reshape(len(coordinates), -1)
-    return x.reshape(1, x.size).linear(total).reshape(len(coordinates))
+        line = _weights(coordinates[:, axis].astype(np.float64), extent, interpolation_mode)
+        total = (total[:, :, None] * line[:, None, :]).reshape(places, -1)
+    return x.reshape(1, x.size).linear(total).reshape(places)
 
 
-# Slices, splits and broadcasts.
+# Slices, splits and broadcasts, of tensors and of known values.
 
 
-def _reshape(op: Op) -> Tensor:
-    return forms.reshaped(op.tensor(), op.out_shape() or op.numbers("shape") or (1,))
+def _reshape(op: Op, x: Tensor, shape: list[int]) -> Tensor:
+    return forms.reshaped(x, op.out_shape() or shape or (1,))
 
 
-def _broadcast_in_dims(op: Op) -> Tensor:
-    x = as_number(op.value())
-    return forms.broadcast_to(x, spread_shape(op, x.shape))
+def _broadcast_in_dims(x: Value, sizes: list[int], axes: list[int] | None = None) -> Value:
+    shape = list(x.shape)
+    for axis, size in zip(range(len(shape)) if axes is None else axes, sizes, strict=True):
+        shape[axis_of(axis, len(shape))] = size
+    return np.broadcast_to(x, bounded(shape)) if isinstance(x, Array) else forms.broadcast_to(as_number(x), shape)
+
+
+def _broadcast_shapes(x: list[int], y: list[int]) -> Array:
+    return np.array(np.broadcast_shapes(tuple(x), tuple(y)))
+
+
+def _places(start: int, end: int, step: int, extent: int, count: int | None) -> range:
+    """The places that a slice names. A negative place counts from the end; then it is clipped to the axis.
+
+    For negative steps the documentation of the language and its package (1.0.0b3) differ on an end before the first
+    place: the package stops before that place. The number of places that the file states shows which one applies."""
+    if step == 0:
+        raise LoadError("the step of a slice must not be 0")
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first = min(max(start + extent if start < 0 else start, 0), high)
+    places = range(first, min(max(end + extent if end < low else end, low), high), step)
+    if step > 0 or count in (None, len(places)):
+        return places
+    return range(first, min(max(end + extent if end < 0 else end, 0), extent), step)
+
+
+def _slice_places(shape: Sequence[int], begin: list[int], end: list[int], stride: list[int], kind: Any) -> list[range]:
+    """The places along each axis; ``kind`` is the type of the slice in the file."""
+    counts = [None] * len(shape) if kind is None else list(kind.shape)
+    if not len(begin) == len(end) == len(stride) == len(shape) == len(counts):
+        raise LoadError(f"{len(begin)} starts, {len(end)} ends and {len(stride)} steps do not fit {list(shape)}")
+    return [_places(*axis) for axis in zip(begin, end, stride, shape, counts, strict=True)]
+
+
+def _slice(op: Op, x: Value, begin: list[int], end: list[int], stride: list[int]) -> Value:
+    places = _slice_places(x.shape, begin, end, stride, op.out_type())
+    if isinstance(x, Array):
+        return x[np.ix_(*places)]
+    result = as_number(x)
+    for axis, picked in enumerate(places):
+        result = result if picked == range(result.shape[axis]) else _slice_axis(result, axis, picked)
+    return result
 
 
 def _slice_axis(x: Tensor, axis: int, places: range) -> Tensor:
@@ -317,62 +332,60 @@ def _slice_axis(x: Tensor, axis: int, places: range) -> Tensor:
         raise LoadError(f"the result is empty along axis {axis}; every axis must have at least one element")
     if places.step == 1:
         return sliced(x, axis, places.start, places.stop)
-    return x.reverse([axis]) if len(places) == x.shape[axis] else af.gather(x, list(places), axis=axis)
+    return x.reverse([axis]) if len(places) == x.shape[axis] else forms.gathered(x, axis, np.array(places))
 
 
-def _slice(op: Op) -> Tensor:
-    x, kind = as_number(op.value()), op.out_type()
-    for axis, places in enumerate(slice_places(op, x.shape, None if kind is None else kind.shape)):
-        x = x if places == range(x.shape[axis]) else _slice_axis(x, axis, places)
-    return x
+def _slice_update(op: Op, x: Value, begin: list[int], end: list[int], stride: list[int], update: Value) -> Value:
+    places = _slice_places(x.shape, begin, end, stride, op.type_of("update"))
+    if isinstance(x, Array) and isinstance(update, Array):
+        changed = np.array(x)
+        changed[np.ix_(*places)] = update
+        return changed
+    picked = [slice(axis.start, axis.stop if axis.stop >= 0 else None, axis.step) for axis in places]
+    return placed(as_number(x), as_number(update), picked)
 
 
-def _slice_update(op: Op) -> Tensor:
-    x, kind = as_number(op.value()), op.type_of("update")
-    places = slice_places(op, x.shape, None if kind is None else kind.shape)
-    return ops.movement.placed(x, as_number(op.value("update")), [slice(*_bounds(axis)) for axis in places])
+def _split(op: Op, x: Value, split_sizes: list[int], axis: int) -> Sequence[Value]:
+    """``split_sizes`` has the size of each part, or is one size for all of them."""
+    along = axis_of(axis, len(x.shape))
+    sizes, extent = split_sizes, x.shape[along]
+    if not op.shape("split_sizes"):
+        if sizes[0] < 1:
+            raise LoadError(f"the size of a part is {sizes[0]}; it must be 1 or more")
+        sizes = [min(sizes[0], extent - first) for first in range(0, extent, sizes[0])]
+    if isinstance(x, Array):
+        return np.split(x, np.cumsum(sizes)[:-1], along)
+    return forms.parts(as_number(x), along, sizes)
 
 
-def _bounds(places: range) -> tuple[int, int | None, int]:
-    return places.start, places.stop if places.stop >= 0 else None, places.step
-
-
-def _split(op: Op) -> list[Tensor]:
-    x = as_number(op.value())
-    axis = op.axis(x.ndim)
-    return forms.parts(x, axis, split_sizes(op, x.shape[axis]))
-
-
-def _scatter_nd(op: Op) -> Any:
+def _scatter_nd(op: Op, data: Tensor, indices: Array, updates: Value, mode: str) -> Tensor:
     (block,) = op.blocks
     if list(block.operations) or len(block.inputs) != 2 or block.outputs != [block.inputs[1][0]]:
         raise NoForm("a block that combines updates with old values is not supported; use one that replaces them")
-    return apply(_COMMON["scatter_nd"], op)
+    return OPS["scatter_nd"](data, indices, updates, mode)
 
 
-# Reductions with a block that combines two elements.
+# Reductions with a block that combines two elements, and scans.
 
-_REDUCTIONS: dict[
-    str, tuple[Callable[[Tensor, tuple[int, ...]], Tensor], Callable[[Tensor, Tensor], Tensor], float]
-] = {
-    "add": (Tensor.sum, lambda a, b: a + b, 0.0),
-    "mul": (Tensor.prod, lambda a, b: a * b, 1.0),
-    "maximum": (Tensor.amax, af.maximum, float("-inf")),
-    "minimum": (Tensor.amin, af.minimum, float("inf")),
+_JOINS: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor], float]] = {
+    "add": ("sum", operator.add, 0.0),
+    "mul": ("prod", operator.mul, 1.0),
+    "maximum": ("max", BINARY["maximum"], -math.inf),
+    "minimum": ("min", BINARY["minimum"], math.inf),
 }
+"""By the operation of the block: the reduction, the function of two tensors, and the number that changes nothing."""
 
 
-def _reduce(op: Op) -> Tensor:
+def _reduce(op: Op, x: Numeric, axes: list[int], start: Array) -> Tensor:
     (block,) = op.blocks
     kind = _only_operation(block)
-    if kind not in _REDUCTIONS:
+    if kind not in _JOINS:
         raise NoForm("the block of a reduction must be one sum, product, maximum or minimum")
-    function, join, neutral = _REDUCTIONS[kind]
-    x, start = as_number(op.value()), op.number("start")
-    axes = op.axes(x.ndim)
-    total = function(x, tuple(sorted(axes))) if axes else x
-    is_extreme = kind in ("maximum", "minimum") and abs(start) > FP16_MAX and (start < 0) == (neutral < 0)
-    return total if start == neutral or is_extreme else join(total, as_number(op.value("start")))
+    reduction, join, neutral = _JOINS[kind]
+    first = float(start.reshape(-1)[0])
+    total = REDUCTIONS[reduction](x, tuple(sorted(axis_of(axis, x.ndim) for axis in axes))) if axes else x
+    is_extreme = math.isinf(neutral) and abs(first) > FP16_MAX and (first < 0) == (neutral < 0)
+    return total if first == neutral or is_extreme else join(total, as_number(start))
 
 
 def _only_operation(block: Block) -> str:
@@ -383,62 +396,137 @@ def _only_operation(block: Block) -> str:
     return operations[0].kind
 
 
-def _reduce_index(op: Op) -> Tensor:
+def _reduce_index(op: Op, x: Numeric, axis: int, start: float, first: int) -> Tensor:
     (block,) = op.blocks
     best, candidate = (name for name, _ in block.inputs)
     compared = list(next(iter(block.operations)).reads())
     if _only_operation(block) != "greater" or set(compared) != {best, candidate}:
         raise NoForm("the block of a position must be one comparison")
     largest = compared == [candidate, best]
-    start, x = op.number("start"), as_number(op.value())
-    if (start > -FP16_MAX if largest else start < FP16_MAX) or op.whole("first") != 0:
-        raise NoForm(
-            f"start value {start:g} at index {op.whole('first')} is not supported; use an infinite value and index 0"
-        )
-    return forms.position(x, op.axis(x.ndim), keep=True, largest=largest)
+    if (start > -FP16_MAX if largest else start < FP16_MAX) or first != 0:
+        raise NoForm(f"start value {start:g} at index {first} is not supported; use an infinite value and index 0")
+    return forms.position(x, axis_of(axis, x.ndim), keep=True, largest=largest)
 
 
-def _scan(op: Op) -> Tensor:
+_SCANS: dict[str, tuple[np.ufunc, str]] = {
+    "sum": (np.add, "add"),
+    "product": (np.multiply, "mul"),
+    "min": (np.minimum, "minimum"),
+    "max": (np.maximum, "maximum"),
+}
+
+
+def _scan(x: Value, axis: int, reverse: bool = False, scan_op: str = "sum") -> Value:
     """Sums are a product with a triangle of ones. Other scans combine each element with those 1, 2, 4... before it."""
-    x, backwards = as_number(op.value()), op.truth("reverse")
-    axis, function = op.axis(x.ndim), scan_function(op)
-    if function == "sum":
-        return forms.cumulative_sum(x, axis, reverse=backwards)
-    join = {"product": _REDUCTIONS["mul"][1], "min": af.minimum, "max": af.maximum}[function]
-    running, extent, step = x.reverse([axis]) if backwards else x, x.shape[axis], 1
+    word, along = scan_op.partition(" ")[0], axis_of(axis, len(x.shape))
+    name = list(_SCANS)[int(word)] if word.isdigit() and int(word) < len(_SCANS) else word  # a name, or its number
+    if name not in _SCANS:
+        raise LoadError(f"scan_op is {word!r}; choose one: {', '.join(_SCANS)}")
+    function, join = _SCANS[name]
+    if isinstance(x, Array):
+        totals = function.accumulate(np.flip(wide(x), along) if reverse else wide(x), axis=along)
+        return np.flip(totals, along) if reverse else totals
+    if name == "sum":
+        return forms.cumulative_sum(as_number(x), along, reverse=reverse)
+    running, extent, step = as_number(x), x.shape[along], 1
+    running = running.reverse([along]) if reverse else running
     while step < extent:
-        joined = join(sliced(running, axis, step, extent), sliced(running, axis, 0, extent - step))
-        running = af.concat([sliced(running, axis, 0, step), joined], axis=axis)
+        later = _JOINS[join][1](sliced(running, along, step, extent), sliced(running, along, 0, extent - step))
+        running = forms.joined([sliced(running, along, 0, step), later], along)
         step *= 2
-    return running.reverse([axis]) if backwards else running
+    return running.reverse([along]) if reverse else running
 
 
-_SPREAD = ("add", "sub", "pow", "fmod", "equal", "not_equal", "greater")
+# Weights in a compressed form, and numbers that are rounded to integers. The language adds a second offset, ``more``.
 
-_OWN: dict[str, Callable[[Op], Any]] = {
-    **{name: _with_numbers(name) for name in _SPREAD},
-    **dict.fromkeys(("conv2d", "conv3d"), _convolution),
-    **dict.fromkeys(("conv_transpose2d", "conv_transpose3d"), _transposed),
-    **dict.fromkeys(("max_pool_2d", "max_pool_3d"), _max_pool),
-    **dict.fromkeys(("sum_pool_2d", "sum_pool_3d"), _sum_pool),
-    **compressed.RULES,
+
+def _stated_dtype(op: Op) -> type[np.generic]:
+    kind = op.out_type()
+    return numpy_type("fp32" if kind is None else kind.dtype)
+
+
+def _blockwise(op: Op, data: Value, scale: Array, offset: Array, more: Array) -> Value:
+    """(data - offset) * scale + more. The engine's forms have no second offset and no codes that are floats."""
+    codes = known(data, "'data'")
+    is_palette = isinstance(data, Encoded) and data.form == "palette" and not offset.any()
+    if not more.any() and (is_palette or BITS.get(op.dtype("data"), 16) <= 8):
+        value = OPS["constexpr_blockwise_shift_scale"](op, data, scale, offset if offset.any() else None)
+        return value if isinstance(value, Encoded) else value.astype(_stated_dtype(op))
+    numbers = shift_and_scale(codes, scale, offset) + repeat_blocks(more, codes.shape, "offset").astype(np.float64)
+    return numbers.astype(_stated_dtype(op))
+
+
+def _dequantize(op: Op, input: Value, scale: Array, zero_point: Array, more: Array, axis: int = 0) -> Value:  # noqa: A002
+    rank = len(input.shape)
+    shift = along_axis(more, axis, rank)
+    if isinstance(input, Tensor):
+        x = OPS["dequantize"](op, input, scale, zero_point, axis)
+        return x + as_tensor(shift) if shift.any() else x
+    codes = np.asarray(input)
+    if codes.dtype.kind == "f" or shift.any() or BITS.get(op.dtype("input"), 16) > 8:
+        step, zero = (along_axis(values, axis, rank) for values in (scale, zero_point))
+        return ((codes.astype(np.float64) - zero) * step + shift).astype(_stated_dtype(op))
+    return OPS["dequantize"](op, codes, scale, zero_point, axis)
+
+
+def _quantize(op: Op, input: Value, scale: Array, zero_point: Array, more: Array, axis: int = 0) -> Value:  # noqa: A002
+    kind = op.out_type()
+    dtype = "fp32" if kind is None else kind.dtype
+    if BITS.get(dtype, 16) > 8:
+        raise NoForm(f"rounding to {dtype} is not supported; the engine has integers of up to 8 bits")
+    less = along_axis(more, axis, len(input.shape))
+    if not isinstance(input, Tensor):
+        codes = OPS["quantize"](np.asarray(input) - less, scale, dtype, zero_point, axis)
+        return codes.astype(_stated_dtype(op))
+    return OPS["quantize"](input - as_tensor(less) if less.any() else input, scale, dtype, zero_point, axis)
+
+
+def _sparse_palette(indices: Value, lut: Array, vector_axis: int) -> Encoded:
+    """Look up entries where the mask is set. An entry of several numbers fills that many places along the axis."""
+    if not isinstance(indices, Encoded) or indices.mask is None:
+        raise LoadError("the indices must be a sparse weight")
+    axis, numbers = axis_of(vector_axis, indices.ndim), lut.shape[-1]
+    if lut.size == lut.shape[-2] <= 1 << 8:  # one table of single numbers has a stored form
+        bits = next(width for width in (1, 2, 3, 4, 6, 8) if lut.size <= 1 << width)
+        return Encoded.sparse(indices.mask, indices.codes, lut, bits)
+    places = np.zeros(indices.shape, np.int64)
+    places[indices.mask] = indices.codes
+    dense = Encoded.palette(places, lut, 8, axis).decode()
+    mask = np.repeat(indices.mask, numbers, axis) if numbers > 1 else indices.mask
+    return Encoded.sparse(mask, dense[mask].astype(lut.dtype))
+
+
+ON_KNOWN: dict[str, Rule] = {
     "broadcast_in_dims": _broadcast_in_dims,
-    "cast": _cast,
-    "floor_div": _floor_divide,
-    "interpolate": _interpolate,
-    "interpolate_coordinates": _interpolate_coordinates,
-    "matmul": _matmul,
-    "mul": _mul,
-    "real_div": _divide,
-    "reduce": _reduce,
-    "reduce_index": _reduce_index,
-    "reshape": _reshape,
+    "broadcast_shapes": _broadcast_shapes,
     "scan": _scan,
-    "scatter_nd": _scatter_nd,
     "slice": _slice,
     "slice_update": _slice_update,
     "split": _split,
 }
+"""Rules that compute known values too."""
 
-ROWS: dict[str, Row] = {**_COMMON, **{name: Row(name, function) for name, function in _OWN.items()}}
-"""By op: the common one, or a rule of this language."""
+RULES: dict[str, Rule] = {
+    **{name: _with_numbers(name) for name in ("add", "sub", "pow", "fmod", "equal", "not_equal", "greater")},
+    **dict.fromkeys(("conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("conv_transpose2d", "conv_transpose3d"), _transposed),
+    **dict.fromkeys(("max_pool_2d", "max_pool_3d"), _max_pool),
+    **dict.fromkeys(("sum_pool_2d", "sum_pool_3d"), _sum_pool),
+    **ON_KNOWN,
+    "blockwise_shift_scale": _blockwise,
+    "cast": _cast,
+    "dequantize": _dequantize,
+    "floor_div": _floor_divide,
+    "interpolate": _interpolate,
+    "interpolate_coordinates": _interpolate_coordinates,
+    "lut_to_sparse_with_bitmask": _sparse_palette,
+    "matmul": _matmul,
+    "mul": _mul,
+    "quantize": _quantize,
+    "real_div": _divide,
+    "reduce": _reduce,
+    "reduce_index": _reduce_index,
+    "reshape": _reshape,
+    "scatter_nd": _scatter_nd,
+}
+"""By common name, before the common op of that name."""

@@ -1,7 +1,4 @@
-"""The operations of Core AI as common ops: the common name of each, and the names of its operands in order.
-
-This module does not need Apple's package. Operations that differ from every common op have a rule in ``rules``.
-"""
+"""The operations of Core AI as rows over the common ops. This module does not need Apple's package."""
 
 from __future__ import annotations
 
@@ -10,114 +7,97 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.frontends.coreai.rules import ON_KNOWN, RULES
+from aneforge.frontends.ops import OPS
+from aneforge.frontends.ops.known import WITHOUT_FORM, KnownOps
 from aneforge.frontends.records import Binding, TensorType, Type
+from aneforge.frontends.rows import Row, table
 
-_COPIES = ("coreaix.copy_discarding_constraints", "coreaix.copy_with_constraints")
+_UNARY = "abs acos acosh asin asinh atan atanh cast cos cosh erf exp log relu round rsqrt sigmoid silu sin sinh sqrt"
+_BINARY = "add bitwise_and bitwise_or bitwise_xor broadcast_shapes equal greater maximum minimum mul not_equal pow sub"
+_RENAMED = {"and": "logical_and", "batch_matmul": "matmul", "divide": "real_div", "floor_divide": "floor_div"}
+_RENAMED |= {"modulo": "fmod", "or": "logical_or", "xor": "logical_xor"}
+_REDUCTIONS = {"all": "all", "any": "any", "reduce_max": "max", "reduce_mean": "mean", "reduce_min": "min"}
+_REDUCTIONS |= {"reduce_product": "prod", "reduce_sum": "sum"}
+_COPIES = "coreaix.copy_discarding_constraints coreaix.copy_with_constraints sparse_with_bitmask_to_dense"
 
-_SHARED_OPERANDS = {
-    "x": (
-        "abs acos acosh asin asinh atan atanh cast cos cosh erf exp gelu get_shape log not relu round rsqrt sigmoid "
-        "silu sin sinh sparse_with_bitmask_to_dense sqrt tan tanh"
-    ),
-    "x y": (
-        "add and batch_matmul bitwise_and bitwise_or bitwise_xor broadcast_shapes divide equal floor_divide greater "
-        "maximum minimum modulo mul not_equal or pow sub xor"
-    ),
-    "x axes": "all any expand_dims reduce_max reduce_mean reduce_min reduce_product reduce_sum reverse shrink_dims",
-    "x axis descending": "argsort sort",
-    "x kernel_sizes strides dilations": "sum_pool_2d sum_pool_3d",
-    "x kernel_sizes strides dilations ceil_mode": "max_pool_2d max_pool_3d",
-    "x weight strides dilations groups": "conv2d conv3d",
-    "x weight strides pad dilations output_padding groups": "conv_transpose2d conv_transpose3d",
-    "input scale zero_point more axis": "dequantize quantize",
-    "indices lut vector_axis": "lut_to_dense lut_to_sparse_with_bitmask",
+_ROWS = {
+    **{name: f"{name} x" for name in (*_UNARY.split(), "tan", "tanh")},
+    **{name: f"{name} x y" for name in _BINARY.split()},
+    **{name: f"{common} x y" for name, common in _RENAMED.items()},
+    **{name: f"reduce_{common} x axes | keep_dims=True" for name, common in _REDUCTIONS.items()},
+    **{f"sum_pool_{n}d": f"sum_pool_{n}d x kernel_sizes strides dilations" for n in (2, 3)},
+    **{f"max_pool_{n}d": f"max_pool_{n}d x kernel_sizes strides dilations ceil_mode" for n in (2, 3)},
+    **{f"conv{n}d": f"conv{n}d x weight strides dilations groups" for n in (2, 3)},
+    **{
+        f"conv_transpose{n}d": f"conv_transpose{n}d x weight strides pad dilations output_padding groups"
+        for n in (2, 3)
+    },
+    _COPIES: "identity x",
+    "argmax": "reduce_argmax x axis | keep_dims=True",
+    "argsort": "argsort x axis descending",
+    "blockwise_shift_scale": "blockwise_shift_scale data scale offset more",
+    "broadcast_in_dims": "broadcast_in_dims x sizes axes",
+    "broadcast_to": "broadcast_to x shape",
+    "build_sparse_with_bitmask": "constexpr_sparse_to_dense nonzero_data mask",
+    "concat": "concat axis *values",
+    "dequantize": "dequantize input scale zero_point more axis",
+    "expand_dims": "expand_dims x axes",
+    "gather_along_axis": "gather_along_axis x indices axis",
+    "gather_nd": "gather_nd x indices",
+    "gelu": "gelu x | approximate>mode=none",
+    "get_shape": "shape x",
+    "interpolate": "interpolate x shape scale offset",
+    "interpolate_coordinates": "interpolate_coordinates x coordinates",
+    "lut_to_dense": "constexpr_lut_to_dense indices lut vector_axis",
+    "lut_to_sparse_with_bitmask": "lut_to_sparse_with_bitmask indices lut vector_axis",
+    "not": "logical_not x",
+    "pad": "pad x pad constant_val | padding_mode>mode=constant",
+    "quantize": "quantize input scale zero_point more axis",
+    "range": "range_1d start end step",
+    "reduce": "reduce x axes start",
+    "reduce_index": "reduce_index x axis start first",
+    "reshape": "reshape x shape",
+    "reverse": "reverse x axes",
+    "scan": "scan x axis reverse",
+    "scatter_along_axis": "scatter_along_axis data indices updates axis | scatter_mode>mode=update",
+    "scatter_nd": "scatter_nd data indices updates | mode=update",
+    "shrink_dims": "squeeze x axes",
+    "slice": "slice x begin end stride",
+    "slice_update": "slice_update x begin end stride update",
+    "softmax": "softmax x axis",
+    "sort": "sort x axis descending",
+    "split": "split x split_sizes axis",
+    "tile": "tile x reps",
+    "transpose": "transpose x perm",
+    "where": "select cond a b",
 }
-_OPERANDS: dict[str, str] = {
-    **{kind: names for names, kinds in _SHARED_OPERANDS.items() for kind in kinds.split()},
-    **dict.fromkeys(_COPIES, "x"),
-    "argmax": "x axis",
-    "blockwise_shift_scale": "data scale offset more",
-    "broadcast_in_dims": "x sizes axes",
-    "broadcast_to": "x shape",
-    "build_sparse_with_bitmask": "nonzero_data mask",
-    "concat": "axis *values",
-    "gather_along_axis": "x indices axis",
-    "gather_nd": "x indices",
-    "if": "pred",
-    "interpolate": "x shape scale offset",
-    "interpolate_coordinates": "x coordinates",
-    "pad": "x pad constant_val",
-    "range": "start end step",
-    "read_handle": "handle token",
-    "reduce": "x axes start",
-    "reduce_index": "x axis start first",
-    "reshape": "x shape",
-    "scan": "x axis reverse",
-    "scatter_along_axis": "data indices updates axis",
-    "scatter_nd": "data indices updates",
-    "slice": "x begin end stride",
-    "slice_update": "x begin end stride update",
-    "softmax": "x axis",
-    "split": "x split_sizes axis",
-    "tile": "x reps",
-    "transpose": "x perm",
-    "where": "cond a b",
-    "write_handle": "handle value token",
-}
-"""A star takes all remaining operands."""
+ROWS = table(_ROWS, {**OPS, **{name: row.function for name, row in WITHOUT_FORM.items()}}, RULES)
+"""By operation. Operands that a row does not name decide nothing here."""
 
-_NAMES = {
-    "all": "reduce_all",
-    "and": "logical_and",
-    "any": "reduce_any",
-    "argmax": "reduce_argmax",
-    "batch_matmul": "matmul",
-    "build_sparse_with_bitmask": "constexpr_sparse_to_dense",
-    "divide": "real_div",
-    "floor_divide": "floor_div",
-    "get_shape": "shape",
-    "lut_to_dense": "constexpr_lut_to_dense",
-    "modulo": "fmod",
-    "not": "logical_not",
-    "or": "logical_or",
-    "range": "range_1d",
-    "reduce_product": "reduce_prod",
-    "shrink_dims": "squeeze",
-    "sparse_with_bitmask_to_dense": "identity",
-    "where": "select",
-    "xor": "logical_xor",
-    **dict.fromkeys(_COPIES, "identity"),
-}
-
-_EXACT = ("log", "rsqrt")  # Core AI adds no epsilon to their argument
-_KEPT_AXES = ("all", "any", "argmax", "reduce_max", "reduce_mean", "reduce_min", "reduce_product", "reduce_sum")
-_TEXTS = {"gelu": ("mode", "approximate", "none"), "pad": ("mode", "padding_mode", "constant")}
-_TEXTS |= {"scatter_along_axis": ("mode", "scatter_mode", "update")}
+KNOWN = KnownOps("coreai", {row.op: Row(row.op, row.function) for row in ROWS.values()}, ON_KNOWN)
+"""By common op, whose arguments :func:`common_op` has named."""
 
 
 def common_op(
     kind: str, operands: Sequence[Binding], attributes: Mapping[str, str], results: Sequence[Type]
 ) -> tuple[str, dict[str, list[Binding]], dict[str, Any]]:
     """An operation of Core AI as (common op, arguments by name, attributes)."""
-    names = _OPERANDS.get(kind, "*operands").split()
+    row, texts = ROWS.get(kind), dict(attributes)
+    if row is None:
+        return kind, {"operands": list(operands)} if operands else {}, texts
     arguments: dict[str, list[Binding]] = {}
-    for place, name in enumerate(names):
-        bound = list(operands[place:]) if name.startswith("*") else list(operands[place : place + 1])
-        if bound:
-            arguments[name.lstrip("*")] = bound
-    texts: dict[str, Any] = dict(attributes)
-    if kind in _TEXTS:
-        common_name, core_ai_name, default = _TEXTS[kind]
-        texts[common_name] = attributes.get(core_ai_name, default)
-    if kind == "scatter_nd":
-        texts["mode"] = "update"
+    for place, name in enumerate(row.operands[: len(operands)]):
+        arguments[name.lstrip("*")] = list(operands[place:] if name.startswith("*") else operands[place : place + 1])
+    texts |= {common: attributes[name] for name, common in row.names.items() if name in attributes}
+    for name, value in row.defaults.items():
+        if isinstance(value, str):
+            texts.setdefault(name, value)
+        else:
+            arguments[name] = [np.array(value)]
     if kind == "cast" and isinstance(results[0], TensorType):
         texts["dtype"] = results[0].dtype
-    if kind in _EXACT:
-        arguments["epsilon"] = [np.array(0.0)]
-    if kind in _KEPT_AXES:
-        arguments["keep_dims"] = [np.array(True)]
-    return _NAMES.get(kind, kind), arguments, texts
+    return row.op, arguments, texts
 
 
 MOVED = frozenset(("argsort", "broadcast_in_dims", "broadcast_to", "equal", "greater", "maximum", "minimum"))

@@ -22,25 +22,8 @@ _RECORD = 64
 _SENTINEL = 0xDEADBEEF
 _VERSION = 2
 
-_CODES = {
-    1: "fp16",
-    2: "fp32",
-    3: "uint8",
-    4: "int8",
-    5: "bf16",
-    6: "int16",
-    7: "uint16",
-    8: "int4",
-    9: "uint1",
-    10: "uint2",
-    11: "uint4",
-    12: "uint3",
-    13: "uint6",
-    14: "int32",
-    15: "uint32",
-    16: "fp8e4m3fn",
-    17: "fp8e5m2",
-}
+_TYPES = "fp16 fp32 uint8 int8 bf16 int16 uint16 int4 uint1 uint2 uint4 uint3 uint6 int32 uint32 fp8e4m3fn fp8e5m2"
+_CODES = dict(enumerate(_TYPES.split(), 1))
 
 
 class Weights:

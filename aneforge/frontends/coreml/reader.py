@@ -1,23 +1,27 @@
-"""Read a Core ML file of any kind: find its kind, read its description and call the reader of that kind."""
+"""Read a Core ML file of any kind: open its package, find its kind, read its description and call the reader of that
+kind. A pipeline is several models in one file, each of which reads what earlier ones give."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aneforge.errors import first_line
-from aneforge.frontends import LoadError
+from aneforge.errors import LoadError, first_line
 from aneforge.frontends.coreml.blobs import Weights
 from aneforge.frontends.coreml.mil import import_function
-from aneforge.frontends.coreml.package import specification
-from aneforge.frontends.coreml.ports import ports_of
 from aneforge.frontends.coreml.proto import model_class
 from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.records import Function
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import remade
+from aneforge.graph.origins import FileNodes
+from aneforge.graph.tensor import Tensor
 
+_MOST_TEXT = 1 << 30  # bytes of MIL text
+_MOST_MANIFEST = 1 << 24  # bytes: a manifest lists a few files
 _MOST_SPECIFICATION = (1 << 31) - 1  # bytes, the limit of protobuf
 _NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 _NEWEST = 10  # specification version; the opsets of its programs are below
@@ -25,12 +29,19 @@ _NEWEST_OPSETS = {"coreml": _NEWEST - 1, "ios": 26}
 _PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 
 
-def read_model(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any], function: str | None) -> Graph:
+def read(
+    file: Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
+) -> Graph:
+    """The graph of a package or a model file; ``function`` names one of several functions of a program."""
+    file = Path(file)
     package = file.is_dir()
     if not package and not file.is_file():
         raise LoadError(f"{str(file)!r}: no such file; check the path")
-    path = specification(file) if package else file
-    return _read_parsed(file, path if package else None, _parse_model(file, path), dims, fixed, function)
+    path = _specification(file) if package else file
+    return _read_parsed(file, path if package else None, _parse_model(file, path), dims or {}, fixed or {}, function)
 
 
 def _read_parsed(
@@ -44,14 +55,12 @@ def _read_parsed(
     """A model that is the whole file, or one stage of a pipeline. ``path`` is the specification in a package."""
     kind = model.WhichOneof("Type")
     if kind in _PIPELINES:
-        from aneforge.frontends.coreml.pipeline import read_pipeline
-
         pipeline = model.pipeline if kind == "pipeline" else getattr(model, kind).pipeline
         taken = {name for stage in pipeline.models for name in (*_dims_of(stage, dims), *_fixed_of(stage, fixed))}
         unused = [name for name in (*dims, *fixed) if name not in taken]
         if unused:
             raise LoadError(f"{file.name}: no stage of the pipeline has an input for {unused[0]!r}; leave it out")
-        return read_pipeline(
+        return _read_pipeline(
             file.name,
             pipeline,
             [port.name for port in model.description.output],
@@ -148,15 +157,173 @@ def _pick_name(file: Path, functions: Mapping[str, Function], requested: str | N
     return names[0]
 
 
-def read_program(
-    file: Path, source: str, dims: Mapping[str, int], fixed: Mapping[str, Any], function: str | None
+def read_text(
+    file: Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
 ) -> Graph:
+    """The graph of MIL text. Its weight files are in the same folder, as in a compiled model."""
     from aneforge.frontends.coreml.text import default_shapes, parsed
 
+    file = Path(file)
+    if not file.is_file():
+        raise LoadError(f"{str(file)!r}: no such file; check the path")
+    if file.stat().st_size > _MOST_TEXT:
+        raise LoadError(f"{file.name}: the MIL text has {file.stat().st_size:,} bytes; the limit is {_MOST_TEXT:,}")
+    try:
+        source = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(f"{file.name}: not MIL text ({type(error).__name__})") from None
     functions, notes = parsed(source, file.name)
     name = chosen_function(file, functions, function, "")
     try:
         ports = {key: Port(tuple(shape)) for key, shape in default_shapes(notes[name]).items()}
     except (ValueError, TypeError):
         ports = {}
-    return import_function(file.name, functions[name], Weights(file.name, file.parent), dims, fixed, ports)
+    return import_function(file.name, functions[name], Weights(file.name, file.parent), dims or {}, fixed or {}, ports)
+
+
+# Packages: a folder with a manifest that names the model file.
+
+
+def _specification(package: Path) -> Path:
+    """The model specification inside a package. A path or link out of the package is refused."""
+    manifest = package / "Manifest.json"
+    document = _manifest(package, manifest)
+    entries, root = document.get("itemInfoEntries"), document.get("rootModelIdentifier")
+    if not isinstance(entries, dict) or not isinstance(root, str) or not isinstance(entries.get(root), dict):
+        raise LoadError(f"{package.name}: Manifest.json has no root model; copy the package again")
+    path = entries[root].get("path")
+    if not isinstance(path, str) or not path:
+        raise LoadError(f"{package.name}: Manifest.json has no path for its root model")
+    model_file = (package / "Data" / path).resolve()
+    if not model_file.is_relative_to(package.resolve()):
+        raise LoadError(
+            f"{package.name}: Manifest.json names {path!r}, which points outside the package; it must be inside"
+        )
+    if not model_file.is_file():
+        raise LoadError(f"{package.name}: the model file {path!r} does not exist; copy the package again")
+    return model_file
+
+
+def _manifest(package: Path, manifest: Path) -> dict[str, Any]:
+    if not manifest.is_file():
+        raise LoadError(f"{package.name}: not a Core ML package; a package has a Manifest.json")
+    if not manifest.resolve().is_relative_to(package.resolve()):
+        raise LoadError(f"{package.name}: Manifest.json is a link out of the package; it must be inside")
+    if manifest.stat().st_size > _MOST_MANIFEST:
+        raise LoadError(
+            f"{package.name}: Manifest.json has {manifest.stat().st_size:,} bytes; the limit is {_MOST_MANIFEST:,}"
+        )
+    try:
+        document = json.loads(manifest.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise LoadError(f"{package.name}: Manifest.json cannot be read: {first_line(error)[:200]}") from None
+    if not isinstance(document, dict):
+        raise LoadError(f"{package.name}: Manifest.json must be a JSON object")
+    return document
+
+
+# Inputs and states from the description of a model.
+
+
+def ports_of(features: Iterable[Any]) -> dict[str, Port]:
+    """The ports by name: their default shapes, the other shapes they may have, and which are images."""
+    return {feature.name: _port(feature.type) for feature in features}
+
+
+def _port(kind: Any) -> Port:
+    form = kind.WhichOneof("Type")
+    if form == "imageType":
+        image = kind.imageType
+        channels = 1 if image.colorSpace in (10, 40) else 3
+        return Port((1, channels, int(image.height), int(image.width)), *_image_sizes(image, channels), image=True)
+    if form == "stateType":
+        return _array(kind.stateType.arrayType)
+    return _array(kind.multiArrayType) if form == "multiArrayType" else Port()
+
+
+def _array(array: Any) -> Port:
+    shape = tuple(int(extent) for extent in array.shape)
+    form = array.WhichOneof("ShapeFlexibility")
+    if form == "enumeratedShapes":
+        return Port(shape, (), tuple(tuple(int(n) for n in option.shape) for option in array.enumeratedShapes.shapes))
+    if form == "shapeRange":
+        return Port(
+            shape, tuple((int(bounds.lowerBound), int(bounds.upperBound)) for bounds in array.shapeRange.sizeRanges)
+        )
+    return Port(shape)
+
+
+def _image_sizes(image: Any, channels: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
+    form = image.WhichOneof("SizeFlexibility")
+    if form == "enumeratedSizes":
+        return (), tuple((1, channels, int(size.height), int(size.width)) for size in image.enumeratedSizes.sizes)
+    if form == "imageSizeRange":
+        sizes = image.imageSizeRange.heightRange, image.imageSizeRange.widthRange
+        bounds = [(int(size.lowerBound), int(size.upperBound)) for size in sizes]
+        return ((1, 1), (channels, channels), *bounds), ()
+    return (), ()
+
+
+# Pipelines.
+
+
+def _read_pipeline(
+    file: str, pipeline: Any, outputs: Sequence[str], stage: str | None, read: Callable[[Any], Graph]
+) -> Graph:
+    """One stage of a pipeline by its name or number, or all stages as one graph if each is a network."""
+    models = list(pipeline.models)
+    labels = [pipeline.names[place] if place < len(pipeline.names) else str(place) for place in range(len(models))]
+    kinds = [model.WhichOneof("Type") for model in models]
+    listed = ", ".join(f"{label!r} ({kind})" for label, kind in zip(labels, kinds, strict=True))
+    if stage is not None:
+        if stage in labels:
+            return read(models[labels.index(stage)])
+        if stage.isdecimal() and int(stage) < len(models):
+            return read(models[int(stage)])
+        raise LoadError(f"{file}: the pipeline has no stage {stage!r}; choose one: {listed}")
+    if not models:
+        raise LoadError(f"{file}: the pipeline has no stages; save the model again")
+    others = [label for label, kind in zip(labels, kinds, strict=True) if kind not in ("mlProgram", *_NETWORKS)]
+    if others:
+        usable = next((label for label in labels if label not in others), "0")
+        raise LoadError(
+            f"{file}: the pipeline has a stage that is not a network ({others[0]!r}), which no engine runs. "
+            f"Load one stage: af.load(..., function={usable!r}); "
+            f"the stages are {listed}"
+        )
+    return _joined(file, [read(model) for model in models], outputs)
+
+
+def _joined(file: str, graphs: Sequence[Graph], outputs: Sequence[str]) -> Graph:
+    """The stages as one graph: an input with the name of an earlier output is that output."""
+    given: dict[str, Tensor] = {}
+    file_nodes = FileNodes()
+    for graph in graphs:
+        file_nodes.append(graph.file, graph.nodes)
+        made: dict[int, Tensor] = {}
+        for node in graph.nodes:
+            earlier = given.get(node.name or "") if node.op == "input" else None
+            if earlier is not None and earlier.shape != node.shape:
+                raise LoadError(
+                    f"{file}: {node.name!r} leaves one stage as {list(earlier.shape)} and enters the next as "
+                    f"{list(node.shape)}; correct the pipeline"
+                )
+            made[node.uid] = earlier if earlier is not None else _on_operands(node, made)
+        given |= {str(output.name): made[output.uid] for output in graph.outputs}
+    missing = [name for name in outputs if name not in given]
+    if missing:
+        there = ", ".join(given)
+        raise LoadError(f"{file}: no stage gives the output {missing[0]!r}; the stages give {there}")
+    joined = Graph([given[name] for name in outputs] if outputs else list(graphs[-1].outputs))
+    joined.file = file_nodes
+    return joined
+
+
+def _on_operands(node: Tensor, made: dict[int, Tensor]) -> Tensor:
+    operands = [made[operand.uid] for operand in node.inputs]
+    if all(new is old for new, old in zip(operands, node.inputs, strict=True)):
+        return node
+    return remade(node, operands, node.name)

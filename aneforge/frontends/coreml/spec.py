@@ -21,31 +21,14 @@ from aneforge.frontends.records import (
     Stored,
     TensorType,
     Type,
+    numpy_type,
 )
 
+_UNSIGNED = "uint8 uint16 uint32 uint64 uint4 uint2 uint1 uint6 uint3"
 _TYPES = {
-    1: "bool",
-    2: "string",
-    10: "fp16",
-    11: "fp32",
-    12: "fp64",
-    13: "bf16",
-    21: "int8",
-    22: "int16",
-    23: "int32",
-    24: "int64",
-    25: "int4",
-    31: "uint8",
-    32: "uint16",
-    33: "uint32",
-    34: "uint64",
-    35: "uint4",
-    36: "uint2",
-    37: "uint1",
-    38: "uint6",
-    39: "uint3",
-    40: "fp8e4m3fn",
-    41: "fp8e5m2",
+    **{1: "bool", 2: "string", 10: "fp16", 11: "fp32", 12: "fp64", 13: "bf16", 40: "fp8e4m3fn", 41: "fp8e5m2"},
+    **{21: "int8", 22: "int16", 23: "int32", 24: "int64", 25: "int4"},
+    **dict(enumerate(_UNSIGNED.split(), 31)),
 }
 """DataType of MIL.proto."""
 
@@ -165,9 +148,8 @@ def _immediate(proto: Any, kind: TensorType, where: str) -> np.ndarray:
         return _from_bytes(np.frombuffer(values, np.uint8), kind, shape, where)
     if len(values) != count:
         raise LoadError(f"{where}: a value of {kind} has {len(values):,} numbers; expected {count:,}")
-    dtype = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
     try:
-        return np.array(values, dtype).reshape(shape)
+        return np.array(values, numpy_type(kind.dtype)).reshape(shape)
     except (ValueError, TypeError, OverflowError):
         raise LoadError(f"{where}: {form} do not fit a value of {kind}") from None
 

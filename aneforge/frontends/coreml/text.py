@@ -22,6 +22,7 @@ from aneforge.frontends.records import (
     Stored,
     TensorType,
     Type,
+    numpy_type,
 )
 
 _TOKEN = re.compile(
@@ -136,6 +137,13 @@ class _Parser:
         if not self.accept(text):
             self.fail(f"expected {text!r}, got {self.next.text!r}")
 
+    def until(self, closing: str) -> Iterator[None]:
+        """Once for each entry of a list with commas, up to the mark that closes it."""
+        while not self.accept(closing):
+            yield
+            if not self.is_at(closing):
+                self.expect(",")
+
     def word(self, what: str) -> str:
         if self.next.kind != "word" and not (self.next.kind == "number" and self.next.text.isalpha()):
             self.fail(f"expected {what}, got {self.next.text!r}")
@@ -181,11 +189,9 @@ class _Parser:
     def parameters(self) -> list[tuple[str, Type]]:
         self.expect("(")
         inputs: list[tuple[str, Type]] = []
-        while not self.accept(")"):
+        for _ in self.until(")"):
             kind = self.type()
             inputs.append((self.word("the name of an input"), kind))
-            if not self.is_at(")"):
-                self.expect(",")
         return inputs
 
     def block(self, inputs: list[tuple[str, Type]]) -> Block:
@@ -201,21 +207,17 @@ class _Parser:
     def names(self) -> list[str]:
         self.expect("(")
         names = []
-        while not self.accept(")"):
+        for _ in self.until(")"):
             names.append(self.word("a name"))
-            if not self.is_at(")"):
-                self.expect(",")
         return names
 
     def operation(self) -> Operation:
         line = self.next.line
         outputs: list[tuple[str, Type]] = []
         if self.accept("("):
-            while not self.accept(")"):
+            for _ in self.until(")"):
                 kind = self.type()
                 outputs.append((self.word("the name of a value"), kind))
-                if not self.is_at(")"):
-                    self.expect(",")
             self.expect("=")
             word = self.word("an operation")
         else:
@@ -246,22 +248,18 @@ class _Parser:
     def arguments(self) -> dict[str, list[Binding]]:
         self.expect("(")
         inputs: dict[str, list[Binding]] = {}
-        while not self.accept(")"):
+        for _ in self.until(")"):
             name = self.word("the name of an argument")
             self.expect("=")
             inputs[name] = self.bindings()
-            if not self.is_at(")"):
-                self.expect(",")
         return inputs
 
     def bindings(self) -> list[Binding]:
         if not self.accept("("):
             return [self.binding()]
         bindings = []
-        while not self.accept(")"):
+        for _ in self.until(")"):
             bindings.append(self.binding())
-            if not self.is_at(")"):
-                self.expect(",")
         return bindings
 
     def binding(self) -> Binding:
@@ -275,12 +273,10 @@ class _Parser:
         attributes: dict[str, Any] = {}
         if not self.accept("["):
             return attributes
-        while not self.accept("]"):
+        for _ in self.until("]"):
             name = self.word("an attribute")
             self.expect("=")
             attributes[name] = self.literal()
-            if not self.is_at("]"):
-                self.expect(",")
         return attributes
 
     @staticmethod
@@ -327,13 +323,11 @@ class _Parser:
     def extents(self) -> tuple[int | None, ...]:
         self.expect("[")
         shape: list[int | None] = []
-        while not self.accept("]"):
+        for _ in self.until("]"):
             token = self.take()
             if token.text != "?" and not token.text.isdigit():
                 self.fail(f"expected an extent, got {token.text!r}")
             shape.append(None if token.text == "?" else int(token.text))
-            if not self.is_at("]"):
-                self.expect(",")
         return tuple(shape)
 
     def literal(self) -> Any:
@@ -353,10 +347,8 @@ class _Parser:
         self.enter_level()
         self.expect(opening)
         literals = []
-        while not self.accept(closing):
+        for _ in self.until(closing):
             literals.append(self.literal())
-            if not self.is_at(closing):
-                self.expect(",")
         self.depth -= 1
         return literals
 
@@ -411,10 +403,9 @@ class _Parser:
         count = math.prod(shape)
         if count > _MOST_ELEMENTS or len(flat) not in (count, 1):
             self.fail(f"{len(flat)} values do not fit {kind}")
-        dtype = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
         try:
             with np.errstate(over="ignore"):
-                values = np.array(flat, dtype)
+                values = np.array(flat, numpy_type(kind.dtype))
         except (ValueError, TypeError, OverflowError):
             self.fail(f"a value does not fit type {kind.dtype}")
         return np.broadcast_to(values, shape) if len(flat) == 1 and count != 1 else values.reshape(shape)

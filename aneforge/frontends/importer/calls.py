@@ -9,7 +9,7 @@ argument that it does not take is refused by name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -52,12 +52,17 @@ def parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
 
 
 def called(
-    function: Callable[..., Any], arguments: Mapping[str, Any], op: Any, shown: Mapping[str, str] | None = None
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    op: Any,
+    shown: Mapping[str, str] | None = None,
+    takes: Sequence[Parameter] | None = None,
 ) -> Any:
-    """What an op gives for these arguments. ``shown`` has the file's own words for them where they differ."""
+    """What an op gives for these arguments. ``shown`` has the file's own words for them where they differ, and
+    ``takes`` the parameters of a function that does not declare them itself."""
     words = shown or {}
     bound: dict[str, Any] = {}
-    for parameter in parameters(function):
+    for parameter in parameters(function) if takes is None else takes:
         name = parameter.name
         if parameter.kind == CONTEXT:
             bound[name] = op() if callable(op) else op
@@ -66,6 +71,7 @@ def called(
         if value is None:
             if parameter.default is MISSING:
                 raise LoadError(f"{words.get(name) or f'argument {name!r}'} is missing; the op needs it")
+            bound[name] = parameter.default
             continue
         convert = _CONVERSIONS.get(parameter.kind)
         bound[name] = value if convert is None else convert(value, words.get(name) or f"{name!r}")
@@ -102,30 +108,15 @@ def _known(value: Any, what: str) -> Any:
     return value if isinstance(value, (Encoded, list, tuple, str)) else _value(value, what)
 
 
-def _numbers(value: Any, what: str) -> list[int]:
-    if isinstance(value, (list, tuple)):
-        return [int(number) for number in value]
-    return [int(number) for number in _array(value, what).reshape(-1)]
+def _scalar(kind: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
+    return lambda value, what: kind(value if isinstance(value, (int, float)) else _array(value, what).reshape(-1)[0])
 
 
-def _floats(value: Any, what: str) -> list[float]:
-    return [float(number) for number in _array(value, what).reshape(-1)]
+def _line(kind: Callable[[Any], Any]) -> Callable[[Any, str], list[Any]]:
+    def numbers(value: Any, what: str) -> list[Any]:
+        return [kind(number) for number in (value if isinstance(value, (list, tuple)) else _array(value, what).flat)]
 
-
-def _truths(value: Any, what: str) -> list[bool]:
-    return [bool(flag) for flag in _array(value, what).reshape(-1)]
-
-
-def _whole(value: Any, what: str) -> int:
-    return int(value) if isinstance(value, (int, float)) else int(_array(value, what).reshape(-1)[0])
-
-
-def _number(value: Any, what: str) -> float:
-    return float(value) if isinstance(value, (int, float)) else float(_array(value, what).reshape(-1)[0])
-
-
-def _truth(value: Any, what: str) -> bool:
-    return bool(value) if isinstance(value, (int, float)) else bool(_array(value, what).reshape(-1)[0])
+    return numbers
 
 
 def _text(value: Any, what: str) -> str:
@@ -149,13 +140,13 @@ _CONVERSIONS: dict[str, Callable[[Any, str], Any]] = {
     "Tensor": _tensor,
     "Value": _value,
     "Value | float": _value,
-    "bool": _truth,
-    "float": _number,
-    "int": _whole,
+    "bool": _scalar(bool),
+    "float": _scalar(float),
+    "int": _scalar(int),
     "list[Value]": _values,
-    "list[bool]": _truths,
-    "list[float]": _floats,
-    "list[int]": _numbers,
+    "list[bool]": _line(bool),
+    "list[float]": _line(float),
+    "list[int]": _line(int),
     "list[str]": _texts,
     "str": _text,
 }

@@ -1,29 +1,26 @@
 """Ops that the host computes: how one is written down in a graph, and what it gives.
 
 The body of a host op is JSON: for each argument an operand by number or a value as it is, with the types that the file
-states. The NumPy table of the common ops computes it (``ops/known``).
+states. The common ops on known values compute it (``ops/known``).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends.importer.op import Op
-from aneforge.frontends.ops.known import STATIC, folded
+from aneforge.frontends.ops.known import KnownOps
 from aneforge.frontends.records import TensorType, Type, is_whole
 from aneforge.frontends.values import as_tensor
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 
-Table = Mapping[str, Callable[[Op], Any]]
-LANGUAGE = "mil"
 _MOST_IN_BODY = 1024  # numbers; more of them are a stored weight of the graph
 
 
@@ -32,8 +29,8 @@ def held_as(dtype: str) -> str:
     return "bool" if dtype == "bool" else "int32" if is_whole(dtype) else "fp16"
 
 
-def on_host(op: Op, reason: str, language: str = LANGUAGE, table: Table = STATIC) -> list[Tensor]:
-    """One host op for each result; ``table`` computes them, which ``language`` names."""
+def on_host(op: Op, reason: str, known: KnownOps) -> list[Tensor]:
+    """One host op for each result."""
     operands: list[Tensor] = []
     arguments = {name: [_write(value, operands) for value in values] for name, values in op.arguments.items()}
     types = {name: [_written_type(op, name, place) for place in range(len(v))] for name, v in op.arguments.items()}
@@ -43,7 +40,7 @@ def on_host(op: Op, reason: str, language: str = LANGUAGE, table: Table = STATIC
     return [
         host(
             operands,
-            language=language,
+            language=known.language,
             kind=op.kind,
             body=body,
             shape=shape or (1,),
@@ -51,7 +48,7 @@ def on_host(op: Op, reason: str, language: str = LANGUAGE, table: Table = STATIC
             output=place,
             reason=reason,
         )
-        for place, shape in enumerate(_shapes(op, body, operands, table))
+        for place, shape in enumerate(_shapes(op, body, operands, known))
     ]
 
 
@@ -77,22 +74,22 @@ def _write(value: Any, operands: list[Tensor]) -> Any:
     return len(operands) - 1
 
 
-def _shapes(op: Op, body: str, operands: list[Tensor], table: Table) -> list[tuple[int, ...]]:
+def _shapes(op: Op, body: str, operands: list[Tensor], known: KnownOps) -> list[tuple[int, ...]]:
     """As the file states them, or where it leaves them open, as the op gives them for zeros."""
     stated = [op.out_shape(place) for place in range(len(op.outputs))]
     if stated and None not in stated:
         return [shape for shape in stated if shape is not None]
     zeros = [np.zeros(operand.shape, np.float32) for operand in operands]
-    return [result.shape for result in _compute(op.kind, body, zeros, table)]
+    return [result.shape for result in _compute(op.kind, body, zeros, known)]
 
 
-def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int, table: Table = STATIC) -> np.ndarray:
+def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int, known: KnownOps) -> np.ndarray:
     """One result of a host op, from the numbers of its operands."""
-    result = _compute(kind, body, operands, table)[output]
+    result = _compute(kind, body, operands, known)[output]
     return result.reshape(1) if result.ndim == 0 else result
 
 
-def _compute(kind: str, body: str, operands: list[np.ndarray], table: Table) -> list[np.ndarray]:
+def _compute(kind: str, body: str, operands: list[np.ndarray], known: KnownOps) -> list[np.ndarray]:
     written = json.loads(body)
     arguments: dict[str, list[Any]] = {}
     types: dict[str, list[Type | None]] = {}
@@ -101,7 +98,7 @@ def _compute(kind: str, body: str, operands: list[np.ndarray], table: Table) -> 
         arguments[name] = [_read(entry, kinds[place], operands) for place, entry in enumerate(entries)]
         types[name] = [TensorType(dtype, arguments[name][place].shape) for place, (dtype, _) in enumerate(kinds)]
     outputs: list[tuple[str, Type | None]] = [("", TensorType(dtype, ())) for dtype in written["outputs"]]
-    return folded(Op(kind, kind, arguments, types, outputs, written.get("texts", {})), table)
+    return known.results(Op(kind, kind, arguments, types, outputs, written.get("texts", {})))
 
 
 def _read(entry: Any, kind: tuple[str, bool], operands: list[np.ndarray]) -> np.ndarray:

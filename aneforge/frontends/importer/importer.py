@@ -11,7 +11,6 @@ import numpy as np
 
 from aneforge.budgets import spend
 from aneforge.errors import AneforgeError, LoadError, first_line
-from aneforge.frontends.folding import Folding
 from aneforge.frontends.importer.language import Language, Scope
 from aneforge.frontends.importer.many_axes import with_few_axes
 from aneforge.frontends.importer.op import Listed, State
@@ -26,6 +25,21 @@ from aneforge.graph.tensor import Tensor
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 """What a rule meets in a file that breaks the rules of its format."""
+
+
+class Folding:
+    """The cost of the constants of one model so far."""
+
+    def __init__(self, file_bytes: int) -> None:
+        self.free = 8 * file_bytes  # a large model may compute with each of its weights
+        self.bytes = self.work = 0
+
+    def charge(self, size: int, work: int, where: str) -> None:
+        """Add a cost; raise before the work is done if it is over a budget."""
+        self.bytes += 8 * size
+        self.work += work
+        spend("folded_bytes", self.bytes, f"{where}: computing constants", self.free)
+        spend("folded_work", self.work, f"{where}: computing constants", self.free)
 
 
 class _LocatedError(LoadError):

@@ -11,12 +11,11 @@ import numpy as np
 from aneforge.errors import LoadError
 from aneforge.frontends import ops
 from aneforge.frontends.forms.reductions import EXACT
-from aneforge.frontends.importer.host import LANGUAGE, Table, on_host
-from aneforge.frontends.importer.op import Listed, Op, Rule
-from aneforge.frontends.importer.reasons import INTEGERS
-from aneforge.frontends.ops.known import STATIC, folded
+from aneforge.frontends.importer.host import on_host
+from aneforge.frontends.importer.op import INTEGERS, Listed, Op, Rule
+from aneforge.frontends.ops.known import WITHOUT_FORM, KnownOps
 from aneforge.frontends.records import Block, Operation, Ref, Stored, TensorType, Type, is_float, is_whole
-from aneforge.frontends.rows import Rows, apply
+from aneforge.frontends.rows import apply
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -112,15 +111,12 @@ class CommonLanguage(Language):
     def __init__(
         self,
         control: Mapping[str, Control],
-        rows: Rows,
+        known: KnownOps,
         refused: Mapping[str, str] | None = None,
         moves: frozenset[str] = frozenset(),
         compares: Mapping[str, Sequence[str]] | None = None,
-        static: Table = STATIC,
-        host_language: str = LANGUAGE,
     ) -> None:
-        self.control, self.static, self.host_language = control, static, host_language
-        self.rows = rows
+        self.control, self.known, self.rows = control, known, known.rows
         self.refused = dict(refused or {})
         self.moves = ops.MOVEMENT | moves
         self.compares = dict(compares or {})
@@ -150,8 +146,8 @@ class CommonLanguage(Language):
         operands = op.operands()
         if isinstance(operands[0] if operands else None, Encoded) and (weight := _still_encoded(op)) is not None:
             return [weight]
-        if op.kind in self.static and not any(isinstance(operand, Listed) for operand in operands):
-            results = folded(op, self.static)
+        if op.kind in self.known and not any(isinstance(operand, Listed) for operand in operands):
+            results = self.known.results(op)
             assert self.importer is not None
             read = sum(operand.size for operand in operands if isinstance(operand, np.ndarray))
             computed = sum(result.size for result in results if 0 not in result.strides)  # a broadcast copies none
@@ -165,7 +161,7 @@ class CommonLanguage(Language):
 
     def why_on_host(self, op: Op) -> str | None:
         """Computing with integers is the host's. Moving and comparing those that fp16 holds is exact on the engine."""
-        if op.kind not in self.static:
+        if op.kind not in self.known:
             return None
         for name, operands in op.arguments.items():
             if name in ops.PLACES.get(op.kind, ()):
@@ -185,20 +181,18 @@ class CommonLanguage(Language):
 
     def rule(self, op: Op) -> Rule | None:
         row = self.rows.get(op.kind)
-        return None if row is None else partial(apply, row)
+        return None if row is None or op.kind in WITHOUT_FORM else partial(apply, row)
 
     def refusal(self, op: Op) -> str:
         if op.kind in self.refused:
             return self.refused[op.kind]
-        if op.kind in self.static:
+        if op.kind in self.known:
             return "its arguments are computed while the program runs; the engine needs fixed ones"
         return f"op {op.kind!r} is not supported"
 
-    def _hosts(self, kind: str) -> bool:
-        return kind in self.static and kind not in self.refused
-
     def on_host(self, op: Op, reason: str) -> Sequence[Tensor] | None:
-        return on_host(op, reason, self.host_language, self.static) if self._hosts(op.kind) else None
+        hosts = op.kind in self.known and op.kind not in self.refused
+        return on_host(op, reason, self.known) if hosts else None
 
     def checked(self, op: Op, place: int, value: Any) -> Any:
         kind = op.out_type(place)

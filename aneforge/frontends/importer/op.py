@@ -10,7 +10,7 @@ import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends.records import Block, TensorType, Type
-from aneforge.frontends.values import NoForm, Value, as_tensor, axis_of
+from aneforge.frontends.values import NoForm, Value
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -31,6 +31,9 @@ class Listed:
 
     elements: tuple[Value | None, ...]
 
+
+INTEGERS = "it computes with integers, which the engine does not"
+"""A reason that several formats give."""
 
 Operand = np.ndarray | Encoded | Tensor | State | Listed
 Rule = Callable[["Op"], Any]
@@ -81,18 +84,6 @@ class Op:
     def optional(self, name: str) -> Value | None:
         return self.value(name) if self.has(name) else None
 
-    def values(self, name: str) -> list[Value]:
-        operands = self.arguments.get(name, [])
-        if not operands:
-            raise LoadError(f"argument {name!r} is missing; the op needs it")
-        for operand in operands:
-            if not isinstance(operand, (np.ndarray, Encoded, Tensor)):
-                raise LoadError(f"argument {name!r} holds a {type(operand).__name__.lower()}; give tensors")
-        return operands
-
-    def tensor(self, name: str = "x") -> Tensor:
-        return as_tensor(self.value(name))
-
     # What is known.
 
     def known(self, name: str, default: Any = None) -> np.ndarray:
@@ -128,15 +119,6 @@ class Op:
         if name in self.attributes:
             return str(self.attributes[name])
         return str(self.known(name, default).reshape(-1)[0])
-
-    def axis(self, rank: int, default: int | None = None, name: str = "axis") -> int:
-        return axis_of(self.whole(name, default), rank)
-
-    def axes(self, rank: int, name: str = "axes") -> list[int]:
-        """All of them unless the file names some."""
-        if not self.has(name):
-            return list(range(rank))
-        return [axis_of(axis, rank) for axis in self.numbers(name)]
 
     # Types.
 

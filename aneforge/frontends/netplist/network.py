@@ -1,7 +1,11 @@
-"""A network of a netplist as a graph: its ports, the constants in weight files, and its units in order of use."""
+"""A network of a netplist as a graph: its ports, the constants in weight files, and its units in order of use.
+
+Weight files are mapped, and are in the netplist's own folder only.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from aneforge.authoring import build_layer
-from aneforge.budgets import spend
+from aneforge.budgets import regular_file, spend
+from aneforge.cache import depends_on
 from aneforge.errors import AneforgeError, first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.netplist.procedures import InputPort, OutputPort, Procedure
 from aneforge.frontends.netplist.schema import MOST, Keys, collision, quoted, repeated, syntax
-from aneforge.frontends.netplist.weights import Weights
 from aneforge.graph import builders as af
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
@@ -32,6 +36,48 @@ def _shape(sizes: Dimensions) -> tuple[int, ...]:
     return (n, c, h, w) if d == 1 else (n, c, d, h, w)
 
 
+class _Weights:
+    """The files that a network lists; each is opened when numbers of it are asked for."""
+
+    def __init__(self, netplist: Path, files: Sequence[str]) -> None:
+        self.folder, self.files = netplist.resolve().parent, files
+        self._paths: dict[int, tuple[Path, int]] = {}
+
+    def numbers(self, key: str, index: Any, offset: Any, shape: tuple[int, ...], kind: Any) -> np.ndarray:
+        """Numbers of one file. ``key`` names what states their place."""
+        if not isinstance(index, int) or not 0 <= index < len(self.files):
+            raise LoadError(f"{key}: weight file {quoted(index)} is out of range; Weights has {len(self.files)} files")
+        path, size = self._path(index)
+        needed = math.prod(shape) * np.dtype(kind).itemsize
+        if not isinstance(offset, int) or offset < 0 or offset + needed > size:
+            raise LoadError(
+                f"{key}: weight file {quoted(self.files[index])} has {size} bytes; "
+                f"the {needed} bytes at offset {quoted(offset)} are not inside it"
+            )
+        return np.memmap(path, kind, "r", offset, shape)
+
+    def _path(self, index: int) -> tuple[Path, int]:
+        known = self._paths.get(index)
+        if known is not None:
+            return known
+        name = self.files[index]
+        where = f"weight file {quoted(name)}"
+        try:
+            path = (self.folder / name).resolve()
+            inside = path.is_relative_to(self.folder)
+            exists = inside and path.exists()
+        except (OSError, ValueError, RuntimeError):  # a name that no file can have
+            raise LoadError(f"{where} is not a name for a file") from None
+        if not inside:
+            raise LoadError(f"{where} points outside the netplist's folder; it must be inside")
+        depends_on(path)  # also where it is missing: a copy of it changes the answer
+        if not exists:
+            raise LoadError(f"{where} does not exist; copy it to the netplist's folder")
+        regular_file(path, where)
+        self._paths[index] = path, path.stat().st_size
+        return self._paths[index]
+
+
 class Network:
     """One network while it becomes a graph."""
 
@@ -45,7 +91,7 @@ class Network:
             raise syntax(f"{where}: key 'Units' is missing or empty; list the units")
         spend("nodes", len(self.units), where)
         self.keys = Keys(where, record, "network", {*self.units, *self.constants, *procedure.bindings})
-        self.weights = Weights(file, self.keys.names("Weights", []))
+        self.weights = _Weights(file, self.keys.names("Weights", []))
         self._check_names(lists["Constants"])
         self.values: dict[str, Tensor] = {}
         self.outputs = {port.name for port in procedure.outputs}

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import AneforgeError, LoadError, first_line
-from aneforge.frontends.folding import onnx_cost
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.onnx.control import CONTROL, INITIALIZER
+from aneforge.frontends.onnx.costs import cost_of
 from aneforge.frontends.onnx.file import StoredWeights
 from aneforge.frontends.onnx.host import Typed, evaluator, host_results, result_types, single_node_model
 from aneforge.frontends.onnx.node import Node, apply, element_number, element_type
@@ -157,11 +157,11 @@ class Onnx(Language):
 
     def fold(self, op: Node) -> Sequence[Any]:
         assert self.importer is not None
-        proto = op.proto
+        proto, opsets = op.source
         self._check_domain(op)
         if op.kind in DRAWN and proto.domain in _STANDARD:
             raise LoadError("it draws new random numbers in every run; make them an input of the model")
-        size, work = onnx_cost(op.kind, op.inputs, op.attrs)
+        size, work = cost_of(self.onnx, proto, self._imports(opsets), op.inputs, op.attrs)
         self.importer.folding.charge(size, work, self.importer.where(op.operation))
         if op.kind in STORED:
             try:

@@ -59,7 +59,7 @@ def _sparse(nonzero_data: Value, mask: Array, shape: list[int] | None = None) ->
     return Encoded.sparse(mask, known(nonzero_data, "'nonzero_data'"))
 
 
-def _repeat_blocks(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+def repeat_blocks(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
     """Repeat the number of each block for every element of the block."""
     if values.ndim != len(shape) or any(n % max(b, 1) for b, n in zip(values.shape, shape, strict=True)):
         raise LoadError(f"the {what} has shape {list(values.shape)}, which does not fit a weight of {list(shape)}")
@@ -68,10 +68,10 @@ def _repeat_blocks(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.
     return values
 
 
-def _shift_and_scale(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray | None) -> np.ndarray:
+def shift_and_scale(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray | None) -> np.ndarray:
     numbers = codes.astype(np.float64)
-    numbers = numbers if offset is None else numbers - _repeat_blocks(offset, codes.shape, "shift").astype(np.float64)
-    return numbers * _repeat_blocks(scale, codes.shape, "scale").astype(np.float64)
+    numbers = numbers if offset is None else numbers - repeat_blocks(offset, codes.shape, "shift").astype(np.float64)
+    return numbers * repeat_blocks(scale, codes.shape, "scale").astype(np.float64)
 
 
 def _blockwise(op: Op, data: Value, scale: Array, offset: Array | None = None) -> Encoded | Array:
@@ -79,7 +79,7 @@ def _blockwise(op: Op, data: Value, scale: Array, offset: Array | None = None) -
         return Encoded.palette(data.codes, np.asarray(data.table), data.bits, data.vector_axis, scale)
     codes = known(data, "'data'")
     if isinstance(data, Encoded) or codes.dtype.kind == "f" or (offset is not None and offset.dtype.kind == "f"):
-        return _shift_and_scale(codes, scale, offset)  # a compressed form inside another: decode it
+        return shift_and_scale(codes, scale, offset)  # a compressed form inside another: decode it
     several = [axis for axis, count in enumerate(scale.shape) if count > 1]
     if len(several) < 2 and all(scale.shape[axis] == codes.shape[axis] for axis in several):
         # One scale for each element of an axis, or one for all: use the simpler form, which more chips stream.
@@ -99,7 +99,7 @@ def _scatter_by_mask(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _sparse_blockwise(data_mask: Array, nonzero_data: Array, scale: Array, offset: Array | None = None) -> list[Array]:
-    dense = _shift_and_scale(_scatter_by_mask(data_mask, nonzero_data), scale, offset)
+    dense = shift_and_scale(_scatter_by_mask(data_mask, nonzero_data), scale, offset)
     return [data_mask, dense[data_mask.astype(bool)]]
 
 
@@ -124,7 +124,7 @@ def _cast(source_val: Array, output_dtype: str) -> Array:
 # Numbers that are rounded while the program runs.
 
 
-def _along_axis(values: Array, axis: int, rank: int) -> Array:
+def along_axis(values: Array, axis: int, rank: int) -> Array:
     numbers = values.astype(np.float64)
     if numbers.size == 1:
         return numbers.reshape(())
@@ -143,7 +143,7 @@ def _quantize(
     zero = np.asarray(0) if zero_point is None else zero_point
     if isinstance(input, Tensor):
         return forms.quantised(input, scale, zero, output_dtype, axis if input.ndim else 0)
-    step, offset = (_along_axis(values, axis, input.ndim) for values in (scale, zero))
+    step, offset = (along_axis(values, axis, input.ndim) for values in (scale, zero))
     return np.clip(np.round(np.asarray(input) / step) + offset, low, high).astype(np.int32)
 
 
@@ -157,7 +157,7 @@ def _dequantize(
     zero = np.asarray(0) if zero_point is None else zero_point
     if isinstance(input, np.ndarray):
         along = axis_of(axis, input.ndim) if max(scale.size, zero.size) > 1 else None
-        return Encoded.affine(input, scale, zero if zero.any() else None, along)
+        return Encoded.affine(input, scale, zero if zero.any() else None, along, _bits(op, "input"))
     return forms.dequantised(as_tensor(input), scale, zero, op.dtype("input"), axis)
 
 

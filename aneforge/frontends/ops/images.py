@@ -36,7 +36,7 @@ def _grid(extent: float, out: int, mode: str) -> np.ndarray:
     raise LoadError(f"sampling mode {mode!r} is not supported; choose one: {', '.join(_SAMPLING_MODES)}")
 
 
-def _mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:
+def mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:
     """Weights [out, in]: the share of each input place in each output."""
     count = len(positions) * extent
     if count > _MOST_WEIGHTS:
@@ -56,21 +56,21 @@ def _mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:
 
 def _resized(x: Tensor, height: int, width: int, mode: str) -> Tensor:
     """Resize the last two axes."""
-    return _resample_changed_axes(
-        x, {axis: _mixing_weights(_grid(have, want, mode), have) for axis, have, want in _last_two(x, height, width)}
+    return resample_changed_axes(
+        x, {axis: mixing_weights(_grid(have, want, mode), have) for axis, have, want in _last_two(x, height, width)}
     )
 
 
 def _nearest(x: Tensor, height: int, width: int) -> Tensor:
     places = {axis: np.arange(want) * have // want for axis, have, want in _last_two(x, height, width)}
-    return _resample_changed_axes(x, {axis: np.eye(x.shape[axis])[positions] for axis, positions in places.items()})
+    return resample_changed_axes(x, {axis: np.eye(x.shape[axis])[positions] for axis, positions in places.items()})
 
 
 def _last_two(x: Tensor, height: int, width: int) -> list[tuple[int, int, int]]:
     return [(x.ndim - 2, x.shape[-2], height), (x.ndim - 1, x.shape[-1], width)]
 
 
-def _resample_changed_axes(x: Tensor, weights: dict[int, np.ndarray]) -> Tensor:
+def resample_changed_axes(x: Tensor, weights: dict[int, np.ndarray]) -> Tensor:
     changed = {axis: matrix for axis, matrix in weights.items() if not np.array_equal(matrix, np.eye(x.shape[axis]))}
     return resampled(x, changed) if changed else x
 
@@ -142,7 +142,7 @@ def boxed(x: Tensor, box: np.ndarray, height: int, width: int, mode: str) -> Ten
                 f"a box from {first:g} to {last:g} is not inside axis {axis} of {extent}; boxes must lie in the image"
             )
         points = first + _grid(last - first + 1, out, mode)
-        x = along_axis(x, axis, _mixing_weights(np.clip(points, first, last), extent))
+        x = along_axis(x, axis, mixing_weights(np.clip(points, first, last), extent))
     return x
 
 

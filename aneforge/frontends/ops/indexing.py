@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends import forms
 from aneforge.frontends.importer.op import Op
-from aneforge.frontends.ops.known import STATIC
+from aneforge.frontends.ops.known import gather
 from aneforge.frontends.values import Array, NoForm, Value, axis_of, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
@@ -20,7 +19,7 @@ _MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 def _gather(op: Op, x: Tensor, indices: Array, axis: int = 0, batch_dims: int = 0) -> Tensor:
     if batch_dims:
-        return _gather_in_batches(op, x)
+        return _gather_in_batches(x, indices, axis, batch_dims)
     along = axis_of(axis, x.ndim)
     places = indices.astype(np.int64)
     places = places.reshape(()) if op.shape("indices") == () else places
@@ -36,12 +35,12 @@ def _check_places(places: Array, axis: int, extent: int) -> None:
         )
 
 
-def _gather_in_batches(op: Op, x: Tensor) -> Tensor:
+def _gather_in_batches(x: Tensor, indices: Array, axis: int, batch_dims: int) -> Tensor:
     """Any choice of known places. The same op on the element numbers 0, 1, 2... tells which elements it takes."""
     if x.size > _MOST_PLACES:
         raise NoForm(f"the input has {x.size:,} elements; the limit of a gather in batches is {_MOST_PLACES:,}")
     numbers = np.arange(x.size).reshape(x.shape)
-    places = np.asarray(STATIC[op.kind](replace(op, arguments={**op.arguments, "x": [numbers]})))
+    places = gather(numbers, indices, axis, batch_dims)
     return shaped(af.gather(x.reshape(x.size), places.reshape(-1)), places.shape)
 
 

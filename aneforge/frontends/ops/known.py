@@ -1,72 +1,107 @@
-"""The common ops on known values: by the references of the graph's own ops, and in NumPy what they lack: integers, and
-places that are computed. For values that are known when a model is read, and for ops that only the host can do."""
+"""The common ops on known values: values that are known when a model is read, and ops that only the host can do.
+
+A function here takes arguments of its common op by their names, which the rows of a format bind, with arrays for
+tensors. References of the graph's own ops compute what they can; NumPy computes what they lack: integers, and places
+that are computed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.errors import LoadError
+from aneforge.frontends.importer.calls import CONTEXT, Parameter, called, parameters
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops.sampling import SAMPLING
 from aneforge.frontends.records import is_whole, numpy_type
-from aneforge.frontends.values import axis_of
+from aneforge.frontends.rows import Row, Rows, bound
+from aneforge.frontends.values import Array, Value, axis_of
 from aneforge.graph.node import definition
 
 MOST_ELEMENTS = 1 << 28
+Function = Callable[..., Any]
 
 
-def folded(op: Op, table: Mapping[str, Callable[[Op], Any]] | None = None) -> list[np.ndarray]:
-    """The results of an op whose arguments are all known, in the types that the file states."""
-    with np.errstate(all="ignore"):
-        computed = (table or STATIC)[op.kind](op)
-    results = list(computed) if isinstance(computed, (list, tuple)) else [computed]
-    return [_as_stated_type(op, place, np.asarray(result)) for place, result in enumerate(results)]
+@dataclass(frozen=True)
+class KnownOps:
+    """The ops of a format that can be computed on known values, here or on the host."""
+
+    language: str
+    """The name of the format in host ops."""
+    rows: Rows
+    own: Mapping[str, Function] = field(default_factory=dict)
+    """Functions of the format, where it has an op that no other format has."""
+
+    def __contains__(self, kind: str) -> bool:
+        row = self.rows.get(kind)
+        return kind in WITHOUT_FORM or (row is not None and (row.op in self.own or row.op in KNOWN))
+
+    def results(self, op: Op) -> list[Array]:
+        """The results of an op whose arguments are all known, in the types that the file states."""
+        row = self.rows.get(op.kind) or WITHOUT_FORM[op.kind]
+        function = self.own.get(row.op) or KNOWN[row.op]
+        with np.errstate(all="ignore"):
+            computed = called(function, bound(row, op), op, takes=_takes(function, row.function))
+            results = computed if isinstance(computed, (list, tuple)) else [computed]
+            return [_as_stated_type(op, place, np.asarray(result)) for place, result in enumerate(results)]
 
 
-def _as_stated_type(op: Op, place: int, value: np.ndarray) -> np.ndarray:
+@lru_cache(maxsize=1024)
+def _takes(function: Function, common: Function) -> tuple[Parameter, ...]:
+    """The parameters of a function with the types and defaults of the common op, and arrays for tensors."""
+    declared = {entry.name: entry for entry in parameters(common)}
+    takes = []
+    for name in (parameter.name for parameter in parameters(function)):
+        entry = Parameter(name, CONTEXT) if name == "op" else declared[name]
+        is_value = entry.kind in ("Tensor", "Numeric", "Value", "Value | float")
+        takes.append(replace(entry, kind="Array") if is_value else entry)
+    return tuple(takes)
+
+
+def _as_stated_type(op: Op, place: int, value: Array) -> Array:
     kind = op.out_type(place)
-    if kind is None or value.dtype.kind == "U":
-        return value
-    with np.errstate(over="ignore", invalid="ignore"):
-        return value.astype(numpy_type(kind.dtype), copy=False)
+    return value if kind is None or value.dtype.kind == "U" else value.astype(numpy_type(kind.dtype), copy=False)
 
 
-def bounded(shape: Any) -> tuple[int, ...]:
+def bounded(shape: Sequence[int]) -> tuple[int, ...]:
     """A shape that is small enough to be filled while a model is read."""
-    extents = tuple(int(extent) for extent in np.asarray(shape).reshape(-1))
-    if any(extent < 0 for extent in extents) or math.prod(extents) > MOST_ELEMENTS:
+    if any(extent < 0 for extent in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise LoadError(
-            f"a known value has shape {list(extents)}; the limit is {MOST_ELEMENTS:,} elements, and no extent below 0"
+            f"a known value has shape {list(shape)}; the limit is {MOST_ELEMENTS:,} elements, and no extent below 0"
         )
-    return extents
+    return tuple(shape)
 
 
-def wide(op: Op, name: str = "x") -> np.ndarray:
-    """An argument to compute with. Floats become doubles, so that each op rounds once, to the type that the file
-    states. NumPy's functions of fp16 numbers differ between processors."""
-    numbers = op.known(name)
+def wide(numbers: Array) -> Array:
+    """Numbers to compute with. Floats become doubles, so that each op rounds once, to the type that the file states.
+    NumPy's functions of fp16 numbers differ between processors."""
     return numbers.astype(np.float64) if numbers.dtype.kind == "f" else numbers
 
 
-def _reference(name: str) -> Callable[..., Any]:
+# Element by element.
+
+
+def _reference(name: str) -> Function:
     reference = definition(name).reference
     assert reference is not None
     return reference
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[Op], Any]:
-    return lambda op: function(wide(op))
+def _unary(function: Function) -> Function:
+    return lambda x: function(wide(x))
 
 
-def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Op], Any]:
-    return lambda op: function(wide(op), wide(op, "y"))
+def _binary(function: Function) -> Function:
+    return lambda x, y: function(wide(x), wide(y))
 
 
-def _divide(a: Any, b: Any) -> Any:
+def _divide(a: Array, b: Array) -> Array:
     """Integers stay integers, rounded towards zero."""
     if a.dtype.kind == "f" or b.dtype.kind == "f":
         return np.divide(a, b)
@@ -74,13 +109,13 @@ def _divide(a: Any, b: Any) -> Any:
     return quotient * np.sign(a.astype(np.int64)) * np.sign(b.astype(np.int64))
 
 
-def _power(a: Any, b: Any) -> Any:
+def _power(a: Array, b: Array) -> Array:
     """NumPy refuses negative powers of integers."""
     return np.power(a.astype(np.float64), b.astype(np.float64))
 
 
-def _gelu(op: Op) -> Any:
-    x, form = wide(op), op.text("mode", "EXACT").upper()
+def _gelu(x: Array, mode: str) -> Array:
+    x, form = wide(x), mode.upper()
     if form.startswith("TANH"):
         return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     if form.startswith("SIGMOID"):
@@ -88,8 +123,7 @@ def _gelu(op: Op) -> Any:
     return x * 0.5 * (1 + _reference("erf")(x / math.sqrt(2)))
 
 
-def _cast(op: Op) -> Any:
-    dtype, x = op.text("dtype"), op.known("x")
+def _cast(x: Array, dtype: str) -> Array:
     if dtype == "bool":
         return x != 0
     if is_whole(dtype) and x.dtype.kind == "f":
@@ -99,6 +133,14 @@ def _cast(op: Op) -> Any:
     return x.astype(numpy_type(dtype))
 
 
+def _clip(x: Array, low: Array | None, high: Array | None) -> Array:
+    least, most = (None if limit is None else float(limit.reshape(-1)[0]) for limit in (low, high))
+    return np.clip(x, least, most)
+
+
+# Shapes, joins and slices.
+
+
 def target_shape(shape: tuple[int, ...], target: list[int]) -> list[int]:
     """The shape of a reshape without its zeros. A zero keeps the extent at the same place, counted from the last
     axis."""
@@ -106,36 +148,43 @@ def target_shape(shape: tuple[int, ...], target: list[int]) -> list[int]:
     return [(shape[i + shift] if i + shift >= 0 else 1) if extent == 0 else extent for i, extent in enumerate(target)]
 
 
-def _reshape(op: Op) -> Any:
-    return op.known("x").reshape(target_shape(op.known("x").shape, op.numbers("shape")))
+def _axes(x: Array, axes: Sequence[int] | None) -> tuple[int, ...]:
+    """All of them unless the file names some."""
+    return tuple(range(x.ndim)) if axes is None else tuple(axis_of(axis, x.ndim) for axis in axes)
 
 
-def _squeeze(op: Op) -> Any:
-    x = op.known("x")
-    axes = op.axes(x.ndim) if op.has("axes") else [i for i, extent in enumerate(x.shape) if extent == 1]
-    return x.squeeze(tuple(axes))
-
-
-def _expand(op: Op) -> Any:
-    x, axes = op.known("x"), op.numbers("axes")
+def _expand(x: Array, axes: list[int]) -> Array:
     return np.expand_dims(x, tuple(axis_of(axis, x.ndim + len(axes)) for axis in axes))
 
 
-def _concat(op: Op) -> Any:
-    values = [np.asarray(value) for value in op.values("values")]
-    axis = op.whole("axis")
-    if op.truth("interleave"):
-        position = axis % values[0].ndim
-        joined = np.stack(values, position + 1)
-        return joined.reshape(*values[0].shape[:position], -1, *values[0].shape[position + 1 :])
-    return np.concatenate(values, axis)
+def _concat(values: list[Value], axis: int, interleave: bool) -> Array:
+    arrays = [np.asarray(value) for value in values]
+    if not interleave:
+        return np.concatenate(arrays, axis)
+    shape, along = arrays[0].shape, axis % arrays[0].ndim
+    return np.stack(arrays, along + 1).reshape(*shape[:along], -1, *shape[along + 1 :])
 
 
-def _split(op: Op) -> Any:
-    x, axis = op.known("x"), op.whole("axis")
-    if op.has("split_sizes"):
-        return np.split(x, np.cumsum(op.numbers("split_sizes"))[:-1], axis)
-    return np.split(x, op.whole("num_splits"), axis)
+def _split(x: Array, axis: int, num_splits: int | None, split_sizes: list[int] | None) -> list[Array]:
+    if split_sizes is not None:
+        return np.split(x, np.cumsum(split_sizes)[:-1], axis)
+    if num_splits is None:
+        raise LoadError("argument 'num_splits' is missing; the op needs it")
+    return np.split(x, num_splits, axis)
+
+
+def _tile(x: Array, reps: list[int]) -> Array:
+    counts = [1] * (x.ndim - len(reps)) + reps
+    bounded([extent * count for extent, count in zip(x.shape, counts, strict=True)])
+    return np.tile(x, counts)
+
+
+def _pad(x: Array, pad: list[int], mode: str, constant_val: Array | None) -> Array:
+    widths = [(0, 0)] * (x.ndim - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))
+    bounded([extent + sum(pair) for extent, pair in zip(x.shape, widths, strict=True)])
+    if mode == "constant":
+        return np.pad(x, widths, constant_values=0.0 if constant_val is None else constant_val.reshape(-1)[0])
+    return np.pad(x, widths, mode={"replicate": "edge", "circular": "wrap"}.get(mode, mode))  # type: ignore[call-overload]
 
 
 def slices(op: Op, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], list[int]]:
@@ -147,44 +196,73 @@ def slices(op: Op, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], list[int]
     stride = op.numbers("stride", [1] * rank) or [1] * rank
     if len(stride) != rank:
         raise LoadError(f"stride has {len(stride)} values; expected {rank}, one for each axis")
-    masks = [op.truths(name, rank) for name in ("begin_mask", "end_mask", "squeeze_mask")]
-    picked, gone = [], []
-    for axis in range(rank):
-        first = None if masks[0][axis] else begin[axis]
-        last = None if masks[1][axis] else end[axis]
-        if masks[2][axis]:
-            place = begin[axis] + shape[axis] if begin[axis] < 0 else begin[axis]
-            if not 0 <= place < shape[axis]:
-                raise LoadError(f"index {begin[axis]} is out of range for axis {axis} of {shape[axis]} elements")
+    from_start, to_end, squeezed = (op.truths(name, rank) for name in ("begin_mask", "end_mask", "squeeze_mask"))
+    picked = []
+    for axis, extent in enumerate(shape):
+        if squeezed[axis]:
+            place = begin[axis] + extent if begin[axis] < 0 else begin[axis]
+            if not 0 <= place < extent:
+                raise LoadError(f"index {begin[axis]} is out of range for axis {axis} of {extent} elements")
             picked.append(slice(place, place + 1))
-            gone.append(axis)
-            continue
-        picked.append(slice(first, last, stride[axis]))
-    return tuple(picked), gone
+        else:
+            first = None if from_start[axis] else begin[axis]
+            picked.append(slice(first, None if to_end[axis] else end[axis], stride[axis]))
+    return tuple(picked), [axis for axis in range(rank) if squeezed[axis]]
 
 
-def _slice_by_index(op: Op) -> Any:
+def _slice_by_index(op: Op) -> Array:
     x = op.known("x")
     picked, gone = slices(op, x.shape)
     return x[picked].squeeze(tuple(gone)) if gone else x[picked]
 
 
-def _slice_by_size(op: Op) -> Any:
-    x, begin, size = op.known("x"), op.numbers("begin"), op.numbers("size")
-    begin = [b + n if b < 0 else b for b, n in zip(begin, x.shape, strict=True)]
-    return x[tuple(slice(b, n if s == -1 else b + s) for b, s, n in zip(begin, size, x.shape, strict=True))]
+def _slice_by_size(x: Array, begin: list[int], size: list[int]) -> Array:
+    first = [b + n if b < 0 else b for b, n in zip(begin, x.shape, strict=True)]
+    return x[tuple(slice(b, n if s == -1 else b + s) for b, s, n in zip(first, size, x.shape, strict=True))]
 
 
-def _slice_update(op: Op) -> Any:
-    x = op.known("x").copy()
+def _slice_update(op: Op) -> Array:
+    x, update = op.known("x").copy(), op.known("update")
     picked, gone = slices(op, x.shape)
-    update = op.known("update")
     x[picked] = np.expand_dims(update, tuple(gone)) if gone else update
     return x
 
 
-def _count_from_start(indices: np.ndarray, extent: int) -> np.ndarray:
-    integers = np.asarray(indices).astype(np.int64)
+def _reverse_sequence(x: Array, lengths: list[int], seq_axis: int, batch_axis: int) -> Array:
+    return _reference("reverse_sequence")(x, lengths, axis_of(seq_axis, x.ndim), axis_of(batch_axis, x.ndim))
+
+
+# Values that are made.
+
+
+def _fill(shape: list[int], value: Array | None = None) -> Array:
+    """A view: the memory is not copied."""
+    return np.broadcast_to(0.0 if value is None else value.reshape(-1)[0], bounded(shape))
+
+
+def _range(start: Array, end: Array, step: Array) -> Array:
+    first, last, by = (value.reshape(-1)[0] for value in (start, end, step))
+    if by == 0:
+        raise LoadError("step must not be 0")
+    bounded([max(0, math.ceil((float(last) - float(first)) / float(by)))])
+    return np.arange(first, last, by)
+
+
+def _one_hot(indices: Array, one_hot_vector_size: int, axis: int, on_value: float, off_value: float) -> Array:
+    bounded([*indices.shape, one_hot_vector_size])
+    return np.moveaxis(_reference("one_hot")(indices, one_hot_vector_size, on_value, off_value), -1, axis)
+
+
+def _band_part(x: Array, lower: int, upper: int) -> Array:
+    inside = _reference("band_part")(np.ones(x.shape[-2:]), lower, upper)
+    return np.where(inside != 0, x, np.zeros((), x.dtype))
+
+
+# Gathers and scatters.
+
+
+def _count_from_start(indices: Array, extent: int) -> Array:
+    integers = indices.astype(np.int64)
     integers = np.where(integers < 0, integers + extent, integers)
     if integers.size and (integers.min() < 0 or integers.max() >= extent):
         raise LoadError(
@@ -193,35 +271,32 @@ def _count_from_start(indices: np.ndarray, extent: int) -> np.ndarray:
     return integers
 
 
-def _gather(op: Op) -> Any:
-    x, batch = op.known("x"), op.whole("batch_dims", 0)
-    axis = op.axis(x.ndim, 0)
-    indices = _count_from_start(op.known("indices"), x.shape[axis])
-    if not batch:
-        return np.take(x, indices, axis)
-    lead = x.shape[:batch]
-    flat_x = x.reshape(-1, *x.shape[batch:])
-    flat_i = indices.reshape(-1, *indices.shape[batch:])
-    result = np.stack([np.take(a, i, axis - batch) for a, i in zip(flat_x, flat_i, strict=True)])
-    return result.reshape(*lead, *result.shape[1:])
+def _in_batches(x: Array, indices: Array, batch: int, pick: Callable[[Array, Array], Array]) -> Array:
+    """One choice for each element of the first axes."""
+    flat = x.reshape(-1, *x.shape[batch:])
+    pairs = zip(flat, indices.reshape(len(flat), *indices.shape[batch:]), strict=True)
+    result = np.stack([pick(values, places) for values, places in pairs])
+    return result.reshape(*x.shape[:batch], *result.shape[1:])
 
 
-def _gather_along(op: Op) -> Any:
-    x = op.known("x")
-    axis = op.axis(x.ndim, 0)
-    return np.take_along_axis(x, _count_from_start(op.known("indices"), x.shape[axis]), axis)
+def gather(x: Array, indices: Array, axis: int, batch_dims: int) -> Array:
+    along = axis_of(axis, x.ndim)
+    places = _count_from_start(indices, x.shape[along])
+    if not batch_dims:
+        return np.take(x, places, along)
+    return _in_batches(x, places, batch_dims, partial(np.take, axis=along - batch_dims))
 
 
-def _gather_nd(op: Op) -> Any:
-    x, indices, batch = op.known("x"), op.known("indices").astype(np.int64), op.whole("batch_dims", 0)
-    depth = indices.shape[-1]
-    for place in range(depth):
-        _count_from_start(indices[..., place], x.shape[batch + place])
-    lead = x.shape[:batch]
-    flat_x = x.reshape(-1, *x.shape[batch:])
-    flat_i = indices.reshape(flat_x.shape[0], *indices.shape[batch:])
-    result = np.stack([a[tuple(np.moveaxis(i, -1, 0))] for a, i in zip(flat_x, flat_i, strict=True)])
-    return result.reshape(*lead, *result.shape[1:])
+def _gather_along(x: Array, indices: Array, axis: int) -> Array:
+    along = axis_of(axis, x.ndim)
+    return np.take_along_axis(x, _count_from_start(indices, x.shape[along]), along)
+
+
+def _gather_nd(x: Array, indices: Array, batch_dims: int) -> Array:
+    integers = indices.astype(np.int64)
+    for place in range(integers.shape[-1]):
+        _count_from_start(integers[..., place], x.shape[batch_dims + place])
+    return _in_batches(x, integers, batch_dims, lambda values, places: values[tuple(np.moveaxis(places, -1, 0))])
 
 
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
@@ -235,7 +310,7 @@ _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _apply_updates(data: np.ndarray, mode: str, places: np.ndarray, updates: np.ndarray) -> np.ndarray:
+def _apply_updates(data: Array, mode: str, places: Array, updates: Array) -> Array:
     """``places`` are [rows, depth]. Each row is updated with one line of ``updates``, in order."""
     result = data.astype(np.float64 if data.dtype.kind == "f" else data.dtype)
     change = _UPDATES[mode]
@@ -244,188 +319,77 @@ def _apply_updates(data: np.ndarray, mode: str, places: np.ndarray, updates: np.
     return result
 
 
-def _scatter(op: Op) -> Any:
-    data, updates = op.known("data"), op.known("updates")
-    axis = op.axis(data.ndim, 0)
-    indices = _count_from_start(op.known("indices"), data.shape[axis])
-    moved = np.moveaxis(data, axis, 0)
-    lines = updates.reshape(*data.shape[:axis], -1, *data.shape[axis + 1 :])
-    result = _apply_updates(moved, op.text("mode", "add"), indices.reshape(-1, 1), np.moveaxis(lines, axis, 0))
-    return np.moveaxis(result, 0, axis)
+def _scatter(data: Array, indices: Array, updates: Array, axis: int, mode: str) -> Array:
+    along = axis_of(axis, data.ndim)
+    places = _count_from_start(indices, data.shape[along]).reshape(-1, 1)
+    lines = updates.reshape(*data.shape[:along], -1, *data.shape[along + 1 :])
+    result = _apply_updates(np.moveaxis(data, along, 0), mode, places, np.moveaxis(lines, along, 0))
+    return np.moveaxis(result, 0, along)
 
 
-def _scatter_along(op: Op) -> Any:
-    data, updates = op.known("data"), op.known("updates")
-    axis = op.axis(data.ndim, 0)
+def _scatter_along(data: Array, indices: Array, updates: Array, axis: int, mode: str) -> Array:
+    along = axis_of(axis, data.ndim)
     places = np.indices(updates.shape)
-    places[axis] = _count_from_start(op.known("indices"), data.shape[axis])
-    return _apply_updates(data, op.text("mode", "add"), places.reshape(data.ndim, -1).T, updates.reshape(-1))
+    places[along] = _count_from_start(indices, data.shape[along])
+    return _apply_updates(data, mode, places.reshape(data.ndim, -1).T, updates.reshape(-1))
 
 
-def _scatter_nd(op: Op) -> Any:
-    data, indices, updates = op.known("data"), op.known("indices").astype(np.int64), op.known("updates")
+def _scatter_nd(data: Array, indices: Array, updates: Array, mode: str) -> Array:
     depth = indices.shape[-1]
     places = np.stack([_count_from_start(indices[..., i], data.shape[i]) for i in range(depth)], -1)
-    lines = updates.reshape(-1, *data.shape[depth:])
-    return _apply_updates(data, op.text("mode", "add"), places.reshape(-1, depth), lines)
+    return _apply_updates(data, mode, places.reshape(-1, depth), updates.reshape(-1, *data.shape[depth:]))
 
 
-def _fill(op: Op) -> Any:
-    return np.broadcast_to(op.known("value", 0.0).reshape(-1)[0], bounded(op.known("shape")))
+# Along axes.
 
 
-def _fill_like(op: Op) -> Any:
-    return np.broadcast_to(op.known("value", 0.0).reshape(-1)[0], bounded(op.shape("ref_tensor")))
-
-
-def _range(op: Op) -> Any:
-    start, end, step = (op.known(name).reshape(-1)[0] for name in ("start", "end", "step"))
-    if step == 0:
-        raise LoadError("step must not be 0")
-    bounded([max(0, math.ceil((float(end) - float(start)) / float(step)))])
-    return np.arange(start, end, step)
-
-
-def _tile(op: Op) -> Any:
-    x, times = op.known("x"), op.numbers("reps")
-    counts = [1] * (x.ndim - len(times)) + times
-    bounded([extent * count for extent, count in zip(x.shape, counts, strict=True)])
-    return np.tile(x, counts)
-
-
-def _broadcast_to(op: Op) -> Any:
-    """A view: the memory is not copied."""
-    return np.broadcast_to(op.known("x"), bounded(op.known("shape")))
-
-
-def _pad(op: Op) -> Any:
-    x, pad = op.known("x"), op.numbers("pad")
-    widths = [(0, 0)] * (x.ndim - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))
-    bounded([extent + sum(pair) for extent, pair in zip(x.shape, widths, strict=True)])
-    mode = op.text("mode", "constant")
-    if mode == "constant":
-        return np.pad(x, widths, constant_values=op.known("constant_val", 0.0).reshape(-1)[0])
-    return np.pad(x, widths, mode={"replicate": "edge", "circular": "wrap"}.get(mode, mode))  # type: ignore[call-overload]
-
-
-def _one_hot(op: Op) -> Any:
-    indices, depth = op.known("indices"), op.whole("one_hot_vector_size")
-    axis = op.whole("axis", -1)
-    on, off = (op.known(name, default).reshape(-1)[0] for name, default in (("on_value", 1), ("off_value", 0)))
-    bounded([*indices.shape, depth])
-    marks = np.where(indices[..., None] == np.arange(depth), on, off)
-    return np.moveaxis(marks, -1, axis)
-
-
-def _band_part(op: Op) -> Any:
-    x, lower, upper = op.known("x"), op.whole("lower", -1), op.whole("upper", -1)
-    rows, columns = np.indices(x.shape[-2:])
-    inside = ((lower < 0) | (rows - columns <= lower)) & ((upper < 0) | (columns - rows <= upper))
-    return np.where(inside, x, np.zeros((), x.dtype))
-
-
-def _cumsum(op: Op) -> Any:
-    x = op.known("x")
-    axis = op.axis(x.ndim, 0)
-    turned = np.flip(x, axis) if op.truth("reverse") else x
-    total = np.cumsum(turned, axis)
-    total = total - turned if op.truth("exclusive") else total
-    return np.flip(total, axis) if op.truth("reverse") else total
-
-
-def _order(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
-    return np.argsort(x if ascending else -x.astype(np.float64), axis=axis, kind="stable")
-
-
-def ascending(op: Op) -> bool:
-    """Whether the order is ascending; formats state either direction."""
-    return not op.truth("descending") if op.has("descending") else op.truth("ascending")
-
-
-def _argsort(op: Op) -> Any:
-    x = op.known("x")
-    return _order(x, op.axis(x.ndim, -1), ascending(op)).astype(np.int32)
-
-
-def _sort(op: Op) -> Any:
-    x = op.known("x")
-    axis = op.axis(x.ndim, -1)
-    return np.take_along_axis(x, _order(x, axis, ascending(op)), axis)
-
-
-def _topk(op: Op) -> Any:
-    x = op.known("x")
-    axis = op.axis(x.ndim, -1)
-    order = np.take(_order(x, axis, ascending(op)), np.arange(op.whole("k", 1)), axis)
-    values = np.take_along_axis(x, order, axis)
-    return [values, order.astype(np.int32)] if op.truth("return_indices", True) else values
-
-
-def _reduction(function: Callable[..., Any]) -> Callable[[Op], Any]:
+def _reduction(function: Function) -> Function:
     """A reference of the graph keeps the axes that it reduces."""
 
-    def rule(op: Op) -> Any:
-        x = wide(op)
-        axes = tuple(op.axes(x.ndim))
-        result = np.asarray(function(x, axes=axes))
-        return result if op.truth("keep_dims") else result.squeeze(axes)
+    def reduction(x: Array, axes: list[int] | None, keep_dims: bool) -> Array:
+        places = _axes(x, axes)
+        result = np.asarray(function(wide(x), axes=places))
+        return result if keep_dims else result.squeeze(places)
 
-    return rule
-
-
-def _truths(function: Callable[..., Any]) -> Callable[[Op], Any]:
-    return lambda op: function(op.known("x"), axis=tuple(op.axes(op.known("x").ndim)), keepdims=op.truth("keep_dims"))
+    return reduction
 
 
-def _position(function: Callable[..., Any]) -> Callable[[Op], Any]:
-    def rule(op: Op) -> Any:
-        x = op.known("x")
-        axis = op.axis(x.ndim, -1)
-        positions = function(x, axis=axis).astype(np.int32)
-        return np.expand_dims(positions, axis) if op.truth("keep_dims") else positions
-
-    return rule
+def _truths(function: Function) -> Function:
+    return lambda x, axes, keep_dims: function(x, axis=_axes(x, axes), keepdims=keep_dims)
 
 
-def _matmul(op: Op) -> Any:
-    x, y = wide(op), wide(op, "y")
-    return np.matmul(
-        x.swapaxes(-1, -2) if op.truth("transpose_x") else x, y.swapaxes(-1, -2) if op.truth("transpose_y") else y
-    )
+def _position(function: Function) -> Function:
+    return lambda x, axis, keep_dims: function(x, axis=axis_of(axis, x.ndim), keepdims=keep_dims).astype(np.int32)
 
 
-def _einsum(op: Op) -> Any:
-    return np.einsum(op.text("equation"), *(np.asarray(value) for value in op.values("values")))
+def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    along = axis_of(axis, x.ndim)
+    turned = np.flip(x, along) if reverse else x
+    total = np.cumsum(turned, along)
+    total = total - turned if exclusive else total
+    return np.flip(total, along) if reverse else total
 
 
-def _non_zero(op: Op) -> Any:
-    return np.argwhere(op.known("x")).astype(np.int32)
+def _argsort(x: Array, axis: int, ascending: bool, descending: bool | None = None) -> Array:
+    """Formats state either direction."""
+    rises = ascending if descending is None else not descending
+    numbers = x if rises else -x.astype(np.float64)
+    return np.argsort(numbers, axis=axis_of(axis, x.ndim), kind="stable").astype(np.int32)
 
 
-def _reverse_sequence(op: Op) -> Any:
-    x, lengths = op.known("x"), op.numbers("lengths")
-    along, batch = op.axis(x.ndim, 0, "seq_axis"), op.axis(x.ndim, 0, "batch_axis")
-    moved = np.moveaxis(x, (batch, along), (0, 1)).copy()
-    for place, length in enumerate(lengths):
-        moved[place, :length] = moved[place, :length][::-1]
-    return np.moveaxis(moved, (0, 1), (batch, along))
+def _sort(x: Array, axis: int, ascending: bool, descending: bool | None) -> Array:
+    return np.take_along_axis(x, _argsort(x, axis, ascending, descending), axis_of(axis, x.ndim))
 
 
-def _softmax(op: Op) -> Any:
-    x = wide(op)
-    axis = op.axis(x.ndim, -1)
-    shifted = np.exp(x - x.max(axis=axis, keepdims=True))
-    return shifted / shifted.sum(axis=axis, keepdims=True)
+def _topk(x: Array, k: int, axis: int, ascending: bool) -> list[Array]:
+    along = axis_of(axis, x.ndim)
+    order = np.take(_argsort(x, axis, ascending), np.arange(k), along)
+    return [np.take_along_axis(x, order, along), order]
 
 
-def _flatten(op: Op) -> Any:
-    x, axis = op.known("x"), op.whole("axis", 1)
-    axis = axis + x.ndim if axis < 0 else axis
-    return x.reshape(math.prod(x.shape[:axis]), -1)
-
-
-def _with_epsilon(function: Callable[[Any], Any], eps: float) -> Callable[[Op], Any]:
-    return lambda op: function(wide(op) + op.number("epsilon", eps))
+def _matmul(x: Array, y: Array, transpose_x: bool, transpose_y: bool) -> Array:
+    left = wide(x).swapaxes(-1, -2) if transpose_x else wide(x)
+    return np.matmul(left, wide(y).swapaxes(-1, -2) if transpose_y else wide(y))
 
 
 _UNARY = (
@@ -440,36 +404,36 @@ _REDUCTIONS = {"max": "amax", "min": "amin", "log_sum_exp": "reduce_log_sum_exp"
 _REDUCTIONS |= {name: name for name in ("l1_norm", "log_sum", "mean", "prod", "sum", "sum_square")}
 """Ops that a reference of the graph computes, also on integers; a reduction by the name of the graph's op."""
 
-STATIC: dict[str, Callable[[Op], Any]] = {
+KNOWN: dict[str, Function] = {
     **SAMPLING,
     **{name: _unary(_reference(name)) for name in _UNARY.split()},
     **{name: _binary(_reference(name)) for name in _BINARY.split()},
     **{f"reduce_{name}": _reduction(_reference(kind)) for name, kind in _REDUCTIONS.items()},
     "argsort": _argsort,
-    "broadcast_to": _broadcast_to,
     "band_part": _band_part,
     "bitwise_and": _binary(np.bitwise_and),
     "bitwise_or": _binary(np.bitwise_or),
     "bitwise_xor": _binary(np.bitwise_xor),
+    "broadcast_to": lambda x, shape: np.broadcast_to(x, bounded(shape)),
     "cast": _cast,
-    "clip": lambda op: np.clip(op.known("x"), op.number("alpha"), op.number("beta")),
+    "clip": _clip,
     "concat": _concat,
     "cumsum": _cumsum,
-    "einsum": _einsum,
+    "einsum": lambda values, equation: np.einsum(equation, *(np.asarray(value) for value in values)),
     "expand_dims": _expand,
     "fill": _fill,
-    "fill_like": _fill_like,
-    "flatten2d": _flatten,
+    "fill_like": lambda op, ref_tensor, value: _fill(op.shape("ref_tensor"), value),
+    "flatten2d": lambda x, axis: x.reshape(math.prod(x.shape[: axis + x.ndim if axis < 0 else axis]), -1),
     "fmod": _binary(np.fmod),
-    "gather": _gather,
+    "gather": gather,
     "gather_along_axis": _gather_along,
     "gather_nd": _gather_nd,
     "gelu": _gelu,
-    "identity": lambda op: op.known("x"),
-    "inverse": _with_epsilon(lambda x: 1 / x, 1e-4),
-    "log": _with_epsilon(np.log, 1e-45),
+    "identity": lambda x: x,
+    "inverse": lambda x, eps: 1 / (wide(x) + eps),
+    "log": lambda x, eps: np.log(wide(x) + eps),
     "matmul": _matmul,
-    "non_zero": _non_zero,
+    "non_zero": lambda x: np.argwhere(x).astype(np.int32),
     "one_hot": _one_hot,
     "pad": _pad,
     "pow": _binary(_power),
@@ -480,24 +444,26 @@ STATIC: dict[str, Callable[[Op], Any]] = {
     "reduce_argmax": _position(np.argmax),
     "reduce_argmin": _position(np.argmin),
     "reduce_l2_norm": _reduction(lambda x, axes: np.sqrt(_reference("sum_square")(x, axes=axes))),
-    "reshape": _reshape,
-    "reverse": lambda op: np.flip(op.known("x"), tuple(op.axes(op.known("x").ndim))),
+    "reshape": lambda x, shape: x.reshape(target_shape(x.shape, shape)),
+    "reverse": lambda x, axes: np.flip(x, _axes(x, axes)),
     "reverse_sequence": _reverse_sequence,
-    "rsqrt": _with_epsilon(lambda x: 1 / np.sqrt(x), 1e-12),
+    "rsqrt": lambda x, eps: 1 / np.sqrt(wide(x) + eps),
     "scatter": _scatter,
     "scatter_along_axis": _scatter_along,
     "scatter_nd": _scatter_nd,
-    "select": lambda op: np.where(op.known("cond").astype(bool), op.known("a"), op.known("b")),
-    "shape": lambda op: np.array(op.known("x").shape, np.int32),
+    "select": lambda cond, a, b: np.where(cond.astype(bool), a, b),
+    "shape": lambda x: np.array(x.shape, np.int32),
     "slice_by_index": _slice_by_index,
     "slice_by_size": _slice_by_size,
     "slice_update": _slice_update,
-    "softmax": _softmax,
+    "softmax": lambda x, axis: _reference("softmax")(wide(x), axis_of(axis, x.ndim)),
     "sort": _sort,
     "split": _split,
-    "squeeze": _squeeze,
-    "stack": lambda op: np.stack([np.asarray(value) for value in op.values("values")], op.whole("axis")),
+    "squeeze": lambda x, axes: x.squeeze(None if axes is None else _axes(x, axes)),
+    "stack": lambda values, axis: np.stack([np.asarray(value) for value in values], axis),
     "tile": _tile,
     "topk": _topk,
-    "transpose": lambda op: op.known("x").transpose(op.numbers("perm")),
+    "transpose": lambda x, perm: x.transpose(perm),
 }
+WITHOUT_FORM = {name: Row(name, KNOWN[name]) for name in ("fill", "range_1d")}
+"""Ops that exist on known values only."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends.coreml.network import nd, pointwise, recurrent, spatial
-from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
-from aneforge.frontends.coreml.ports import ports_of
+from aneforge.frontends.coreml.network.values import Blob, Layer, of_planes
+from aneforge.frontends.coreml.reader import ports_of
 from aneforge.frontends.importer.control import is_true, spend_round
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import Control, Language, Scope
@@ -20,7 +20,6 @@ from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.records import Block, Function, Operation, Ref, TensorType, Type
 from aneforge.frontends.values import as_tensor, shaped
 from aneforge.graph.graph import Graph
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["CONTROL", "LAYERS", "REFUSED", "read_network"]
@@ -146,7 +145,7 @@ class _Network(Language):
                 raise LoadError(
                     f"{importer.file}: the mean image has {mean.size} numbers; the input has {x.size // x.shape[0]}"
                 )
-            return of_planes(x - const(mean.reshape(1, *x.shape[1:])), blob.shape)
+            return of_planes(x - as_tensor(mean.reshape(1, *x.shape[1:])), blob.shape)
         return of_planes(_scale_image(x, preprocessing.scaler, feature.type.imageType.colorSpace), blob.shape)
 
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> Layer:
@@ -237,4 +236,4 @@ def _scale_image(x: Tensor, scaler: Any, colours: int) -> Tensor:
         return moved
     if len(set(bias)) == 1:
         return x.linear_activation(scale, bias[0])
-    return moved + const(np.array(bias).reshape(1, -1, 1, 1))
+    return moved + as_tensor(np.array(bias).reshape(1, -1, 1, 1))

@@ -13,79 +13,74 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.network.blob import Blob, Layer
-from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
-from aneforge.frontends.coreml.table import ROWS
+from aneforge.frontends.coreml.network.values import Blob, Layer, numbers_of, weight_of
+from aneforge.frontends.coreml.table import KNOWN
 from aneforge.frontends.forms import broadcast_to, linear
 from aneforge.frontends.importer.calls import parameters
 from aneforge.frontends.importer.host import on_host
 from aneforge.frontends.importer.op import Op
 from aneforge.frontends.ops import OPS
-from aneforge.frontends.ops.known import STATIC, folded
+from aneforge.frontends.ops.known import WITHOUT_FORM
 from aneforge.frontends.records import TensorType, Type
-from aneforge.frontends.rows import Row, apply
+from aneforge.frontends.rows import Row, apply, row
 from aneforge.frontends.values import NoForm
-from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
 Rule = Callable[[Layer], Any]
+_OPS = {**OPS, **{name: entry.function for name, entry in WITHOUT_FORM.items()}}
 _INTEGER_ARGUMENTS = ("indices", "lengths")  # arguments that are integers in any network
+_UPDATES = ("update", "add", "sub", "mul", "div", "max", "min")
+_MODES: dict[str, Any] = {
+    **dict.fromkeys(("scatter", "scatter_along_axis", "scatter_nd"), _UPDATES),
+    "gelu": ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"),
+}
+"""What the numbers of the field ``mode`` stand for, by op."""
 _FIXED = ("int", "float", "bool", "list[int]", "list[bool]")  # parameters that must be known
 
 
-def _row(kind: str) -> Row:
-    return ROWS.get(kind) or Row(kind, OPS[kind])
-
-
 def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int = 1) -> list[Blob]:
-    """The results of an op of MIL with these arguments."""
+    """The results of a common op with these arguments."""
     operands: dict[str, list[Any]] = {}
     types: dict[str, list[Type | None]] = {}
     for name, value in arguments.items():
         values = value if isinstance(value, list) and value and isinstance(value[0], Blob) else [value]
-        operands[name] = [
-            element.operand() if isinstance(element, Blob) else np.asarray(element) for element in values
-        ]
+        operands[name] = [entry.operand() if isinstance(entry, Blob) else np.asarray(entry) for entry in values]
         dtype = "int32" if name in _INTEGER_ARGUMENTS else "fp32"
         types[name] = [
             TensorType(dtype, tuple(operand.shape)) if isinstance(operand, Tensor) else None
             for operand in operands[name]
         ]
     op = Op(kind, layer.name, operands, types, [(f"{layer.name}.{i}", None) for i in range(outputs)])
-    values = [operand for group in operands.values() for operand in group]
-    if kind in STATIC and all(isinstance(operand, (np.ndarray, Encoded)) for operand in values):
-        return [Blob.of(value) for value in folded(op)]
+    if kind in KNOWN and not op.computed:
+        return [Blob.of(value) for value in KNOWN.results(op)]
     try:
-        results = apply(_row(kind), op)
+        results = apply(Row(kind, _OPS[kind]), op)
     except NoForm as reason:
-        results = on_host(op, str(reason))
+        results = on_host(op, str(reason), KNOWN)
     return [Blob.of(result) for result in (results if isinstance(results, (list, tuple)) else [results])]
 
 
 def _layer(text: str) -> Rule:
     """The rule that a row stands for."""
-    head, _, tail = text.partition("|")
-    kind, *operands = head.split()
-    fields = [(field, name or field) for field, _, name in (word.partition(">") for word in tail.split())]
-    needs = {entry.name: entry.kind in _FIXED for entry in parameters(_row(kind).function)} if kind != "fill" else {}
-    common = _row(kind).names if kind != "fill" else {}
+    entry = row(text, _OPS)
+    fixed = {parameter.name for parameter in parameters(entry.function) if parameter.kind in _FIXED}
 
     def rule(layer: Layer) -> list[Blob]:
         arguments: dict[str, Any] = {}
-        for field, name in fields:
-            value = getattr(layer.params, field)
+        for name, common in entry.names.items():
+            value = getattr(layer.params, name)
             if hasattr(value, "__len__") and not isinstance(value, str):
                 value = list(value) or None
             if value is not None:
-                arguments[name] = value
-        for place, name in enumerate(operands):
+                arguments[common] = _MODES[entry.op][value] if common == "mode" else value
+        for name, place in zip(entry.operands, range(len(layer.inputs)), strict=False):
             if name.startswith("*"):
                 arguments[name[1:]] = layer.inputs[place:]
-            elif place < len(layer.inputs):
-                if needs.get(common.get(name, name)) and layer.inputs[place].known is None:
-                    raise LoadError(f"{name!r} is computed while the network runs; the engine needs a fixed value")
+            elif name in fixed and layer.inputs[place].known is None:
+                raise LoadError(f"{name!r} is computed while the network runs; the engine needs a fixed value")
+            else:
                 arguments[name] = layer.inputs[place]
-        return _apply_op(layer, kind, arguments, layer.outputs)
+        return _apply_op(layer, entry.op, arguments, layer.outputs)
 
     return rule
 
@@ -108,30 +103,12 @@ def _reduced(kind: str) -> Rule:
     return rule
 
 
-_MODES = ("update", "add", "sub", "mul", "div", "max", "min")
-
-
-def _scattered(kind: str) -> Rule:
-    def rule(layer: Layer) -> list[Blob]:
-        arguments = dict(zip(("data", "indices", "updates"), layer.inputs, strict=True))
-        axis = {} if kind == "scatter_nd" else {"axis": layer.axis}
-        return _apply_op(layer, kind, {**arguments, "mode": _MODES[layer.params.mode], **axis})
-
-    return rule
-
-
 def _slice_by_size(layer: Layer) -> list[Blob]:
     shape = layer.x.shape
     axis = layer.axis % len(shape)
     begin = [_known_integers(layer, 1, "the start of the slice")[0] if i == axis else 0 for i in range(len(shape))]
     size = [int(layer.params.size) if i == axis else -1 for i in range(len(shape))]
     return _apply_op(layer, "slice_by_size", {"x": layer.x, "begin": begin, "size": size})
-
-
-def _split(layer: Layer) -> list[Blob]:
-    sizes = [int(size) for size in layer.splitSizes]
-    parts = {"split_sizes": sizes} if sizes else {"num_splits": int(layer.numSplits)}
-    return _apply_op(layer, "split", {"x": layer.x, "axis": layer.axis, **parts}, layer.outputs)
 
 
 def _squeeze(layer: Layer) -> list[Blob]:
@@ -230,8 +207,6 @@ def _reversed(layer: Layer) -> list[Blob]:
     return _apply_op(layer, "reverse", {"x": layer.x, "axes": axes}) if axes else [layer.x]
 
 
-_GELU = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
-
 _SAME_NAMES = "ceil floor sign round exp2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf"
 _BINARY = {"mod": "mod", "min": "minimum", "max": "maximum", "add": "add", "pow": "pow", "divide": "real_div"}
 _BINARY |= {"floorDiv": "floor_div", "multiply": "mul", "subtract": "sub"}
@@ -251,7 +226,7 @@ _ROWS = {
     "perClassSuppression>per_class_suppression",
     "argSort": "argsort x | axis descending",
     "clampedReLU": "clamped_relu x | alpha beta",
-    "clip": "clip x | minVal>alpha maxVal>beta",
+    "clip": "clip x | minVal>low maxVal>high",
     "concatND": "concat *values | axis interleave",
     "cumSum": "cumsum x axis | axis excludeFinalSum>exclusive reverse",
     "expandDims": "expand_dims x | axes",
@@ -261,6 +236,7 @@ _ROWS = {
     "gather": "gather x indices | axis",
     "gatherAlongAxis": "gather_along_axis x indices | axis",
     "gatherND": "gather_nd x indices",
+    "gelu": "gelu x | mode",
     "logicalNot": "logical_not x",
     "matrixBandPart": "band_part x | numLower>lower numUpper>upper",
     "oneHot": "one_hot indices one_hot_vector_size | oneHotVectorSize>one_hot_vector_size axis onValue>on_value "
@@ -269,11 +245,15 @@ _ROWS = {
     "reshapeDynamic": "reshape x shape",
     "reshapeStatic": "reshape x | targetShape>shape",
     "reverseSeq": "reverse_sequence x lengths | sequenceAxis>seq_axis batchAxis>batch_axis",
+    "scatter": "scatter data indices updates | axis mode",
+    "scatterAlongAxis": "scatter_along_axis data indices updates | axis mode",
+    "scatterND": "scatter_nd data indices updates | mode",
     "sliceDynamic": "slice_by_index x begin end stride begin_mask end_mask squeeze_mask | "
     f"endIds>end strides>stride {_MASKS}",
     "sliceStatic": f"slice_by_index x | beginIds>begin endIds>end strides>stride {_MASKS}",
     "slidingWindows": "sliding_windows x | axis windowSize>size step>stride",
     "softmaxND": "softmax x | axis",
+    "splitND": "split x | axis numSplits>num_splits splitSizes>split_sizes",
     "stack": "stack *values | axis",
     "tile": "tile x reps | reps",
     "topK": "topk x k | K>k axis useBottomK>ascending",
@@ -294,18 +274,13 @@ LAYERS: dict[str, Rule] = {
     "broadcastToStatic": lambda layer: _broadcast(layer, [int(extent) for extent in layer.targetShape]),
     "constantPad": _constant_pad,
     "fillLike": lambda layer: _apply_op(layer, "fill", {"shape": list(layer.x.shape), "value": layer.value}),
-    "gelu": lambda layer: _apply_op(layer, "gelu", {"x": layer.x, "mode": _GELU[layer.params.mode]}),
     "getShape": lambda layer: Blob.of(np.array(layer.x.shape, np.int32)),
     "lowerTriangular": _triangle(True),
     "rangeDynamic": _range,
     "rangeStatic": _range,
     "reshapeLike": lambda layer: _apply_op(layer, "reshape", {"x": layer.x, "shape": list(layer.inputs[1].shape)}),
     "reverse": _reversed,
-    "scatter": _scattered("scatter"),
-    "scatterAlongAxis": _scattered("scatter_along_axis"),
-    "scatterND": _scattered("scatter_nd"),
     "sliceBySize": _slice_by_size,
-    "splitND": _split,
     "squeeze": _squeeze,
     "upperTriangular": _triangle(False),
 }

@@ -10,72 +10,75 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
-from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
+from aneforge.frontends.coreml.network.values import Blob, Layer, numbers_of, of_planes, weight_of
+from aneforge.frontends.coreml.table import KNOWN
+from aneforge.frontends.forms.pointwise import BINARY
+from aneforge.frontends.forms.reductions import REDUCTIONS
+from aneforge.frontends.importer.calls import called
 from aneforge.frontends.importer.host import on_host
 from aneforge.frontends.importer.op import Op
+from aneforge.frontends.ops import OPS
 from aneforge.frontends.records import TensorType
+from aneforge.frontends.rows import Row, row, table
 from aneforge.frontends.values import as_tensor, shaped
-from aneforge.graph import builders as af
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
+
+_FORM = "NonlinearityType"
+_ACTIVATIONS = table(
+    {
+        "ELU": "elu x | alpha",
+        "PReLU": "prelu x | alpha",
+        "ReLU": "relu x",
+        "leakyReLU": "leaky_relu x | alpha",
+        "linear": "linear_activation x | alpha beta",
+        "parametricSoftplus": "softplus_parametric x | alpha beta",
+        "scaledTanh": "scaled_tanh x | alpha beta",
+        "sigmoid": "sigmoid x",
+        "sigmoidHard": "hard_sigmoid x | alpha beta",
+        "softplus": "softplus x",
+        "softsign": "softsign x",
+        "tanh": "tanh x",
+        "thresholdedReLU": "thresholded_relu x | alpha",
+    },
+    OPS,
+)
+_BY_CHANNEL = ("PReLU", "parametricSoftplus")
+_UNARY = [row(text, OPS) for text in ("sqrt x", "rsqrt x | epsilon>eps", "inverse x | epsilon>eps", "pow x | alpha>y")]
+_UNARY += [row(text, OPS) for text in ("exp x", "log x", "abs x", "threshold x | alpha")]
+"""By the number of the type."""
+
+
+def _function(entry: Row, params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
+    """The function of one tensor that a row names, with the numbers that the layer has for it."""
+    settings = {common: getattr(params, name) for name, common in entry.names.items()}
+    if channels:
+        settings = {name: _by_channel(weights, channels) for name, weights in settings.items()}
+    return lambda x: called(entry.function, {"x": x, **settings}, None)
 
 
 def activation(params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
     """The function that an activation names. A function with a number for each channel works on planes."""
-    form = params.WhichOneof("NonlinearityType")
+    form = params.WhichOneof(_FORM)
     if form is None:
         raise LoadError("the activation must name a function")
-    settings = getattr(params, form)
-    functions: dict[str, Callable[[Tensor], Tensor]] = {
-        "linear": lambda x: x.linear_activation(settings.alpha, settings.beta),
-        "ReLU": Tensor.relu,
-        "leakyReLU": lambda x: forms.leaky_relu(x, settings.alpha),
-        "thresholdedReLU": lambda x: x.thresholded_relu(settings.alpha),
-        "tanh": Tensor.tanh,
-        "scaledTanh": lambda x: x.scaled_tanh(settings.alpha, settings.beta),
-        "sigmoid": Tensor.sigmoid,
-        "sigmoidHard": lambda x: forms.hard_sigmoid(x, settings.alpha, settings.beta),
-        "ELU": lambda x: forms.elu(x, settings.alpha),
-        "softsign": Tensor.softsign,
-        "softplus": Tensor.softplus,
-    }
-    if form in functions:
-        return functions[form]
-    alpha = _by_channel(settings.alpha, channels)
-    if form == "PReLU":
-        return lambda x: forms.prelu(x, alpha)
-    beta = _by_channel(settings.beta, channels)
-    return lambda x: const(alpha) * (x * const(beta)).softplus()
+    return _function(_ACTIVATIONS[form], getattr(params, form), channels if form in _BY_CHANNEL else 0)
 
 
 def _by_channel(params: Any, channels: int) -> np.ndarray:
     count = len(params.floatValue) or len(params.float16Value) // 2 or channels
-    numbers = numbers_of(params, (1 if count == 1 else channels,), "a number for each channel")
-    return numbers.reshape(1, -1, 1, 1)
+    return numbers_of(params, (1 if count == 1 else channels,), "a number for each channel")
 
 
 def _activation(layer: Layer) -> Blob:
-    form = layer.params.WhichOneof("NonlinearityType")
-    if form in ("PReLU", "parametricSoftplus"):
+    if layer.params.WhichOneof(_FORM) in _BY_CHANNEL:
         x = layer.x.planes()
         return of_planes(activation(layer.params, x.shape[1])(x), layer.x.shape)
     return layer.x.map(activation(layer.params))
 
 
 def _unary(layer: Layer) -> Blob:
-    scale, shift, eps = layer.scale, layer.shift, layer.epsilon
-    functions: tuple[Callable[[Tensor], Tensor], ...] = (
-        Tensor.sqrt,
-        lambda x: forms.rsqrt(x, eps),
-        lambda x: forms.inverse(x, eps),
-        lambda x: forms.power(x, layer.alpha),
-        Tensor.exp,
-        forms.log,
-        Tensor.abs,
-        lambda x: x.threshold(layer.alpha),
-    )
-    function = functions[layer.type]
+    function = _function(_UNARY[layer.type], layer.params)
+    scale, shift = layer.scale, layer.shift
     moved = scale != 1.0 or shift != 0.0
     return layer.x.map(lambda x: function(x.linear_activation(scale, shift) if moved else x))
 
@@ -90,10 +93,7 @@ def combine(blobs: list[Blob], function: Callable[[Tensor, Tensor], Tensor]) -> 
         for blob_shape in shapes
     )
     values = [blob.planes() if foldable else blob.full() for blob in blobs]
-    total = values[0]
-    for value in values[1:]:
-        total = function(total, value)
-    return Blob(total, shape)
+    return Blob(reduce(function, values), shape)
 
 
 def _combine_all(
@@ -130,7 +130,7 @@ def _dot(layer: Layer) -> Blob:
 def _over_planes(params: Any, extents: Any, what: str) -> Tensor:
     shape = tuple(int(extent) for extent in extents) or (1,)
     lead = {1: (1, *shape, 1, 1), 3: (1, *shape)}.get(len(shape), shape)
-    return const(numbers_of(params, shape, what).reshape(lead))
+    return as_tensor(numbers_of(params, shape, what).reshape(lead))
 
 
 def _scale(layer: Layer) -> Blob:
@@ -164,8 +164,9 @@ def embedded(name: str, indices: Blob, table: Any, bias: np.ndarray | None, shap
     op = Op("gather", name, {"x": [table.T], "indices": [flat], "axis": [np.array(0)]})
     op.types = {"x": [None], "indices": [TensorType("int32", flat.shape)], "axis": [TensorType("int32", ())]}
     op.outputs = [(name, TensorType("fp32", (*flat.shape, table.shape[0])))]
-    (looked_up,) = on_host(op, "the indices are computed while the network runs; the engine has no table look-up")
-    return Blob(looked_up if bias is None else looked_up + const(bias), shape)
+    reason = "the indices are computed while the network runs; the engine has no table look-up"
+    (looked_up,) = on_host(op, reason, KNOWN)
+    return Blob(looked_up if bias is None else looked_up + as_tensor(bias), shape)
 
 
 def _embedding(layer: Layer) -> Blob:
@@ -208,14 +209,14 @@ def _permute(layer: Layer) -> Blob:
 
 def _concat(layer: Layer) -> Blob:
     if layer.sequenceConcat:
-        return Blob.of(af.concat([blob.full() for blob in layer.inputs], axis=0))
+        return Blob.of(forms.joined([blob.full() for blob in layer.inputs], 0))
     if len(layer.x.shape) < 3:
-        return Blob.of(af.concat([blob.full() for blob in layer.inputs], axis=-1))
-    return of_planes(af.concat([blob.planes() for blob in layer.inputs], axis=1), layer.x.shape)
+        return Blob.of(forms.joined([blob.full() for blob in layer.inputs], -1))
+    return of_planes(forms.joined([blob.planes() for blob in layer.inputs], 1), layer.x.shape)
 
 
 def _split(layer: Layer) -> list[Blob]:
-    return [of_planes(part, layer.x.shape) for part in af.split(layer.x.planes(), layer.outputs, axis=1)]
+    return [of_planes(part, layer.x.shape) for part in OPS["split"](layer.x.planes(), 1, layer.outputs)]
 
 
 def _repeat(layer: Layer) -> Blob:
@@ -224,30 +225,18 @@ def _repeat(layer: Layer) -> Blob:
 
 
 _AXES = ((1, 2, 3), (2, 3), (1,), (2,), (3,))
-
-
-def _refuse_log_sum() -> Tensor:
-    raise LoadError("mode LOGSUM is not supported: sources disagree on what it computes; use reduceLogSum")
+_REDUCTIONS = ("sum", "mean", "prod", "log_sum", "sum_square", "l1_norm", "l2_norm", "max", "min", "argmax")
 
 
 def _reduce(layer: Layer) -> Blob:
-    x, axes = layer.x.planes(), _AXES[layer.axis]
-    if layer.params.mode == 9:
-        if len(axes) != 1:
-            raise LoadError("a position along several axes is not supported; use one axis")
-        return of_planes(forms.position(x, axes[0], True), layer.x.shape)
-    functions: tuple[Callable[[], Tensor], ...] = (
-        lambda: x.sum(axes),
-        lambda: x.mean(axes),
-        lambda: x.prod(axes),
-        _refuse_log_sum,
-        lambda: x.sum_square(axes),
-        lambda: x.l1_norm(axes),
-        lambda: x.sum_square(axes).sqrt(),
-        lambda: x.amax(axes),
-        lambda: x.amin(axes),
-    )
-    return of_planes(functions[layer.params.mode](), layer.x.shape)
+    x, axes, mode = layer.x.planes(), _AXES[layer.axis], _REDUCTIONS[layer.params.mode]
+    if mode == "log_sum":
+        raise LoadError("mode LOGSUM is not supported: sources disagree on what it computes; use reduceLogSum")
+    if mode != "argmax":
+        return of_planes(REDUCTIONS[mode](x, axes), layer.x.shape)
+    if len(axes) != 1:
+        raise LoadError("a position along several axes is not supported; use one axis")
+    return of_planes(forms.position(x, axes[0], True), layer.x.shape)
 
 
 LAYERS = {
@@ -262,8 +251,8 @@ LAYERS = {
     "embeddingND": _embedding,
     "loadConstant": _constant,
     "loadConstantND": _constant,
-    "max": _combine_all(af.maximum, np.maximum),
-    "min": _combine_all(af.minimum, np.minimum),
+    "max": _combine_all(BINARY["maximum"], np.maximum),
+    "min": _combine_all(BINARY["minimum"], np.minimum),
     "multiply": _combine_all(forms.multiplied, np.multiply, "alpha"),
     "permute": _permute,
     "reduce": _reduce,

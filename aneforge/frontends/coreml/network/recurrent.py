@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.network.blob import Blob, Layer
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.coreml.network.pointwise import activation
-from aneforge.frontends.coreml.network.weights import numbers_of
+from aneforge.frontends.coreml.network.values import Blob, Layer, numbers_of
 from aneforge.frontends.forms.recurrent import Cell, by_gate, recurrence
-from aneforge.frontends.values import Value, shaped
-from aneforge.graph import builders as af
-from aneforge.graph.ops.leaf import const
+from aneforge.frontends.values import Value, as_tensor, shaped
 from aneforge.graph.tensor import Tensor
 
 _BOUNDED = ("sigmoid", "tanh", "sigmoidHard", "scaledTanh", "softsign")
@@ -44,13 +41,13 @@ def _sequence(layer: Layer, features: int) -> Tensor:
 def _initial_state(layer: Layer, place: int, batch: int, hidden: int) -> Tensor:
     if place < len(layer.inputs):
         return shaped(layer.inputs[place].full(), (batch, hidden))
-    return const(np.zeros((batch, hidden)))
+    return as_tensor(np.zeros((batch, hidden)))
 
 
 def _results(layer: Layer, runs: Sequence[tuple[Tensor, list[Tensor]]], all_steps: bool) -> list[Blob]:
     """The outputs, then the states of each direction after its last step."""
     outputs = [sequence if all_steps else states[0].expand_dims(0) for sequence, states in runs]
-    joined = outputs[0] if len(outputs) == 1 else af.concat(outputs, axis=2)
+    joined = forms.joined(outputs, 2)
     results = [Blob(joined, (*joined.shape, 1, 1))]
     for _, states in runs:
         results += [Blob(state, (1, *state.shape, 1, 1)) for state in states]

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
-from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
+from aneforge.frontends.coreml.network.values import Blob, Layer, numbers_of, of_planes, weight_of
 from aneforge.frontends.importer.calls import called
 from aneforge.frontends.ops import OPS
 from aneforge.frontends.values import Value, as_tensor, shaped

@@ -1,16 +1,93 @@
-"""Weights of neural-network layers: numbers inside the specification, plain or in one of two compressed forms."""
+"""Values between layers of a neural network (a tensor or array, and its shape in the network), and weights of layers.
+
+In older networks every value is [sequence, batch, channels, height, width], but the engine's layers have four axes. So
+a value may have its first axes folded into one. Only a layer that needs all axes unfolds them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.errors import LoadError
+from aneforge.frontends.packed import unpack
+from aneforge.frontends.values import Value, as_tensor, shaped
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.tensor import Tensor
 
 _CODE_BITS = (1, 2, 3, 4, 6, 8)  # widths that the graph keeps as codes; others become numbers
+
+
+def folded_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape [n, channels, height, width], where n counts all axes before the last three."""
+    if len(shape) < 3:
+        raise LoadError(f"a value of shape {list(shape)} has no channels, height and width")
+    return (math.prod(shape[:-3]), *shape[-3:])
+
+
+@dataclass
+class Blob:
+    value: Value
+    """A tensor, which may be folded, or a known array in its own shape."""
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: Value) -> Blob:
+        return cls(value, tuple(value.shape))
+
+    @property
+    def known(self) -> np.ndarray | None:
+        return None if isinstance(self.value, Tensor) else np.asarray(self.value)
+
+    def full(self) -> Tensor:
+        """The value with all axes that it has in the network."""
+        return shaped(as_tensor(self.value), self.shape)
+
+    def operand(self) -> Value:
+        """The value as an argument of an op: a known array as it is, a tensor with all its axes."""
+        return self.full() if isinstance(self.value, Tensor) else self.value
+
+    def planes(self) -> Tensor:
+        """The value as [n, channels, height, width]."""
+        return shaped(as_tensor(self.value), folded_shape(self.shape))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Blob:
+        """Apply a function to every element."""
+        return Blob(function(as_tensor(self.value)), self.shape)
+
+
+def of_planes(planes: Tensor, before: Sequence[int]) -> Blob:
+    """The result of a layer over planes, with the first axes of the layer's input."""
+    return Blob(planes, (*before[:-3], *planes.shape[1:]))
+
+
+@dataclass
+class Layer:
+    """A layer as its rule reads it."""
+
+    kind: str
+    name: str
+    params: Any
+    inputs: list[Blob]
+    outputs: int
+    exact: bool
+    """Whether arrays keep their own axes (newer networks); otherwise every value has five."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.params, name)
+
+    @property
+    def x(self) -> Blob:
+        if not self.inputs:
+            raise LoadError("the layer has no input")
+        return self.inputs[0]
+
+
+# Weights: numbers inside the specification, plain or in one of two compressed forms.
 
 
 def numbers_of(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
@@ -45,7 +122,7 @@ def _decode(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray | Enco
         raise LoadError(
             f"{what} has {data.size:,} bytes; {list(shape)} of {bits} bits needs {-(-count * bits // 8):,}"
         )
-    codes = _unpack_codes(data, bits, count).reshape(shape)
+    codes = (data if bits == 8 else unpack(data, bits, count, order="big")).reshape(shape)
     form = params.quantization.WhichOneof("QuantizationType")
     if form == "lookupTableQuantization":
         table = np.array(params.quantization.lookupTableQuantization.floatValue, np.float32)
@@ -68,19 +145,3 @@ def _decode(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray | Enco
     zero = -bias.astype(np.float64) / scale  # scale * code + bias is scale * (code - zero point)
     axis = 0 if max(scale.size, zero.size) > 1 else None
     return Encoded.affine(codes, scale, zero if zero.any() else None, axis, bits)
-
-
-def _unpack_codes(data: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """Unpack codes that follow each other, the highest bit first."""
-    if bits == 8:
-        return data[:count]
-    result = np.empty(count, np.uint8)
-    bytes_at_once = bits << 17  # holds a whole number of codes, and needs little memory
-    codes_at_once = bytes_at_once * 8 // bits
-    for step in range(-(-count // codes_at_once)):
-        first = step * codes_at_once
-        batch = min(codes_at_once, count - first)
-        part = data[step * bytes_at_once : step * bytes_at_once + -(-batch * bits // 8)]
-        places = np.unpackbits(part)[: batch * bits].reshape(batch, bits)
-        result[first : first + batch] = places @ (1 << np.arange(bits - 1, -1, -1, dtype=np.uint8))
-    return result
