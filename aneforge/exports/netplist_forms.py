@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.traits import Trait
 from aneforge.compiler.fuse.transposes import order_of, pairs_of
 from aneforge.compiler.passes import Pattern, Rewriter, is_const, merged_sources, rewrite_by_kind
 
 MOST_INDEX = 2048
 """The largest index of a gather: fp16 holds every integer up to it."""
 
-_COMPARISONS = ("equal", "not_equal", "less_than", "less_than_equal", "greater_than", "greater_than_equal")
 _ROWS_TO_COLUMNS = ((2, 4), (4, 2))  # C and W exchanged: what the flags of a product do
 _LOG2_E = np.float16(1 / np.log(2))
 _STRETCH = 2, 3, 4
@@ -105,7 +105,7 @@ def _cast(names: Names, walk: Rewriter, op: Op) -> Op | None:
     """A comparison's unit gives 0 and 1 by itself, and a port of bytes is read as numbers."""
     before = op.operands[0]
     is_bytes = before.kind == "live_in" and before.type is not None and before.type.dtype == "ui8"
-    return before if before.kind in _COMPARISONS or is_bytes else None
+    return before if before.is_a(Trait.COMPARISON) or is_bytes else None
 
 
 def _spread(x: Op, vector: Op) -> bool:

@@ -11,8 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from aneforge.graph.node import make
+from aneforge.graph.node import make, ops_with
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.recognise.rule import Rule, Scene
 
 _CUTS = ("slice_by_size", "slice_by_index", "gather")
@@ -165,8 +166,8 @@ def _only_repeats(node: Tensor) -> bool:
 
 
 MOVEMENT = (
-    Rule("needless-copies", ("add", "sub", "mul", "real_div", "maximum", "minimum"), _needless_copies),
-    Rule("reshape-by-other-names", ("squeeze", "expand_dims", "flatten2d"), _as_reshape),
+    Rule("needless-copies", tuple(sorted(ops_with(GraphTrait.ARITHMETIC))), _needless_copies),
+    Rule("reshape-by-other-names", tuple(sorted(ops_with(GraphTrait.VIEW) - {"reshape"})), _as_reshape),
     Rule("one-reshape", ("reshape",), _one_reshape),
     Rule("turn-behind-view", ("reshape",), _turn_behind_view),
     Rule("one-transpose", ("transpose",), _one_transpose),

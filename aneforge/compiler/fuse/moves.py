@@ -22,7 +22,7 @@ from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by
 from aneforge.graph.weights import Weight
 
 _MOVES = ("transpose", "reshape")
-_PRODUCTS = ("linear", "matmul")
+_PRODUCTS = kinds_with(Trait.CONTRACTION) - kinds_with(Trait.CONVOLUTION)
 _OUTPUTS = 4
 """Where the outputs of a product lie: on the width."""
 _AFFINE = ("add", "sub", "mult")

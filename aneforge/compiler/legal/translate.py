@@ -19,9 +19,10 @@ from aneforge.anec.ir import Op
 from aneforge.anec.layers import layer_of
 from aneforge.compiler.legal.query import Query
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import Signature, definition, make
+from aneforge.graph.node import Signature, definition, make, ops_with
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.native.layer import Layer
 
 Attributes = Mapping[str, Any]
@@ -201,7 +202,5 @@ _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
     "pixel_shuffle": lambda attrs, _: {"factor": attrs["r"]},
     "space_to_depth": lambda attrs, _: {"block_size": attrs["r"]},
     "depth_to_space": lambda attrs, _: {"block_size": attrs["r"]},
-    **dict.fromkeys(
-        ("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "reduce_log_sum_exp", "prod"), _reduction
-    ),
+    **dict.fromkeys(ops_with(GraphTrait.REDUCTION), _reduction),
 }

@@ -14,6 +14,7 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, definitions
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import Weight
 
 
@@ -94,7 +95,7 @@ def lower(
         build.sources = (names[node.uid],)
         if name == "const":
             continue
-        if name in ("input", "parameter"):
+        if node.is_a(GraphTrait.PORT):
             port = Port(names[node.uid], node.shape, layout(node.shape), DTYPES[node.dtype], node.weight)
             inputs.append(port)
             build.values[node.uid] = build.emit("live_in", (), port.ndchw_shape, {"name": port.name}, port.dtype)

@@ -12,6 +12,8 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import OpDef, Shape, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import broadcast, number, same_shape
+from aneforge.graph.traits import STEP, TRUTH_VALUES
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -37,7 +39,7 @@ def times(x: Tensor, factor: float) -> Tensor:
 
 
 def _binary(
-    name: str, doc: str, reference: Callable, derivative: Callable | None = None, dtypes: str = "fp16", gate: str = ""
+    name: str, doc: str, reference: Callable, derivative: Callable | None = None, *traits: T, **options: str
 ) -> OpDef:
     def spread(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> list[Tensor | None]:
         assert derivative is not None
@@ -47,7 +49,7 @@ def _binary(
     body = {"__doc__": doc, "shape": broadcast, "reference": reference}
     if derivative is not None:
         body["derivative"] = spread
-    return op(name, "a b", dtypes=dtypes, gate=gate or name)(type(name, (), body))
+    return op(name, "a b", "", *traits, **options)(type(name, (), body))
 
 
 def _quiet(function: Callable) -> Callable:
@@ -58,11 +60,13 @@ def _quiet(function: Callable) -> Callable:
     return run
 
 
-ADD = _binary("add", "a + b", np.add, lambda g, y, a, b: (g, g))
-SUB = _binary("sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g))
-MUL = _binary("mul", "a * b", np.multiply, lambda g, y, a, b: (g * b, g * a))
-DIV = _binary("real_div", "a / b", _quiet(np.divide), lambda g, y, a, b: (g / b, -(g * y) / b))
-FLOOR_DIV = _binary("floor_div", "The whole part of a / b, rounded down.", _quiet(np.floor_divide))
+ADD = _binary("add", "a + b", np.add, lambda g, y, a, b: (g, g), T.ARITHMETIC)
+SUB = _binary("sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g), T.ARITHMETIC)
+MUL = _binary("mul", "a * b", np.multiply, lambda g, y, a, b: (g * b, g * a), T.ARITHMETIC, T.SCALING)
+DIV = _binary(
+    "real_div", "a / b", _quiet(np.divide), lambda g, y, a, b: (g / b, -(g * y) / b), T.ARITHMETIC, T.SCALING
+)
+FLOOR_DIV = _binary("floor_div", "The whole part of a / b, rounded down.", _quiet(np.floor_divide), no_derivative=STEP)
 MOD = _binary("mod", "a - b * floor(a / b)", _quiet(np.mod), lambda g, y, a, b: (g, -(g * floor_div(a, b))))
 POW = _binary(
     "pow",
@@ -75,12 +79,14 @@ MAXIMUM = _binary(
     "The larger of a and b.",
     np.maximum,
     lambda g, y, a, b: (where(a.greater_equal(b), g, g * 0.0), where(a.greater_equal(b), g * 0.0, g)),
+    T.ARITHMETIC,
 )
 MINIMUM = _binary(
     "minimum",
     "The smaller of a and b.",
     np.minimum,
     lambda g, y, a, b: (where(a.less_equal(b), g, g * 0.0), where(a.less_equal(b), g * 0.0, g)),
+    T.ARITHMETIC,
 )
 ATAN2 = _binary(
     "atan2",
@@ -89,7 +95,7 @@ ATAN2 = _binary(
     lambda g, y, a, b: (g * b / (a * a + b * b), -(g * a) / (a * a + b * b)),
 )
 COMPARISONS = {
-    name: _binary(name, f"a {sign} b, as bool", function, dtypes="compare")
+    name: _binary(name, f"a {sign} b, as bool", function, dtypes="compare", no_derivative=TRUTH_VALUES)
     for name, sign, function in (
         ("equal", "==", np.equal),
         ("not_equal", "!=", np.not_equal),
@@ -100,7 +106,7 @@ COMPARISONS = {
     )
 }
 LOGICAL = {
-    name: _binary(name, f"a {word} b, of bools", function, dtypes="bool")
+    name: _binary(name, f"a {word} b, of bools", function, dtypes="bool", no_derivative=TRUTH_VALUES)
     for name, word, function in (
         ("logical_and", "and", np.logical_and),
         ("logical_or", "or", np.logical_or),
@@ -109,7 +115,7 @@ LOGICAL = {
 }
 
 
-@op("logical_not", "x", dtypes="bool")
+@op("logical_not", "x", dtypes="bool", no_derivative=TRUTH_VALUES)
 class LOGICAL_NOT:
     """not x, of bools"""
 
@@ -130,11 +136,11 @@ class SELECT:
         return [None, summed_to(where(cond, g, zero), a.shape), summed_to(where(cond, zero, g), b.shape)]
 
 
-def _unary(name: str, doc: str, reference: Callable, derivative: Callable | None = None, gate: str = "") -> OpDef:
+def _unary(name: str, doc: str, reference: Callable, derivative: Callable | None = None) -> OpDef:
     body = {"__doc__": doc, "shape": same_shape, "reference": _quiet(reference)}
     if derivative is not None:
         body["derivative"] = lambda g, y, x: [derivative(g, y, x)]
-    return op(name, "x", gate=gate or name)(type(name, (), body))
+    return op(name, "x", no_derivative="" if derivative else STEP)(type(name, (), body))
 
 
 def _step(x: Tensor, above: float = 0.0) -> Tensor:
@@ -203,15 +209,12 @@ UNARY: dict[str, OpDef] = {
 }
 
 
-def _scaled(
-    name: str, attributes: str, doc: str, reference: Callable, derivative: Callable | None, gate: str = ""
-) -> OpDef:
+def _scaled(name: str, attributes: str, doc: str, reference: Callable, derivative: Callable, *traits: T) -> OpDef:
     """A pointwise function with scalar attributes."""
     body = {"__doc__": doc, "shape": same_shape}
     body["reference"] = lambda x, **attrs: _quiet(lambda v: reference(v, *attrs.values()))(x)
-    if derivative is not None:
-        body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
-    return op(name, "x", attributes, gate=gate or name)(type(name, (), body))
+    body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
+    return op(name, "x", attributes, *traits)(type(name, (), body))
 
 
 def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
@@ -292,6 +295,7 @@ SCALED: dict[str, OpDef] = {
             "alpha * x + beta",
             lambda x, a, b: a * x + b,
             lambda g, y, x, a, b: times(g, a),
+            T.SCALING,
         ),
     )
 }

@@ -15,6 +15,7 @@ from aneforge.graph.ops.norm import epsilon, response_norm
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.ops.spatial import condensed, enlarged, to_depth, to_space
 from aneforge.graph.shapes import count, number, pair, positive, rank_is
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -225,7 +226,7 @@ class BATCH_TO_SPACE:
         return [g.space_to_batch(bh, bw)]
 
 
-@op("flatten", "x", native_layer=True)
+@op("flatten", "x", "", T.MOVEMENT, native_layer=True)
 class FLATTEN:
     """All elements as one line."""
 

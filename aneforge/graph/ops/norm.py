@@ -10,6 +10,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import Shape, composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import axis_of, number, positive
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -92,7 +93,7 @@ class SOFTMAX:
         return [y * (g - (g * y).sum(axis))]
 
 
-@op("layer_norm", "x gamma beta", "eps", reads_values=True)
+@op("layer_norm", "x gamma beta", "eps", T.NORMALISATION, T.CENTRED, reads_values=True, vector_axis=-1)
 class LAYER_NORM:
     """Normalise the last axis, then gain and offset."""
 
@@ -117,7 +118,7 @@ class LAYER_NORM:
         return [gradient, flat.reshape(gamma.shape), offset.reshape(beta.shape)]
 
 
-@op("rms_norm", "x gamma", "eps", gate="rms_norm", reads_values=True)
+@op("rms_norm", "x gamma", "eps", T.NORMALISATION, reads_values=True, vector_axis=-1)
 class RMS_NORM:
     """Divide the last axis by its root mean square, then gain."""
 
@@ -140,7 +141,7 @@ class RMS_NORM:
         return [inverse * (scaled - normal * (scaled * normal).mean(last)), flat.reshape(gamma.shape)]
 
 
-@op("group_norm", "x gamma beta", "num_groups eps", reads_values=True)
+@op("group_norm", "x gamma beta", "num_groups eps", T.NORMALISATION, T.CENTRED, reads_values=True, vector_axis=1)
 class GROUP_NORM:
     """Normalise groups of channels together with all of space, then gain and offset per channel."""
 
@@ -173,7 +174,7 @@ class GROUP_NORM:
         ]
 
 
-@op("batch_norm", "x gamma beta mean var", "eps")
+@op("batch_norm", "x gamma beta mean var", "eps", vector_axis=1)
 class BATCH_NORM:
     """Inference batch norm from running statistics: a gain and an offset per channel."""
 
@@ -193,7 +194,7 @@ class BATCH_NORM:
         return (x - spread(mean, x, 1)) * gain + spread(beta, x, 1)
 
 
-@op("instance_norm", "x gamma beta", "eps", reads_values=True)
+@op("instance_norm", "x gamma beta", "eps", T.NORMALISATION, T.CENTRED, reads_values=True, vector_axis=1)
 class INSTANCE_NORM:
     """Normalise each channel over space, then gain and offset per channel."""
 
@@ -212,7 +213,16 @@ class INSTANCE_NORM:
         return _channel_gradients(g, x, gamma, beta, list(range(2, x.ndim)), eps)
 
 
-@op("channel_layer_norm", "x gamma beta", "eps", gate="layer_norm", reads_values=True)
+@op(
+    "channel_layer_norm",
+    "x gamma beta",
+    "eps",
+    T.NORMALISATION,
+    T.CENTRED,
+    gate="layer_norm",
+    reads_values=True,
+    vector_axis=1,
+)
 class CHANNEL_LAYER_NORM:
     """Layer norm over the channel axis of [N, C, ...], the engine's own layout."""
 
@@ -229,7 +239,7 @@ class CHANNEL_LAYER_NORM:
         return _channel_gradients(g, x, gamma, beta, [1], eps)
 
 
-@op("l2_norm", "x", "axis eps")
+@op("l2_norm", "x", "axis eps", T.NORMALISATION)
 class L2_NORM:
     """x over the square root of its sum of squares plus eps, along one axis."""
 

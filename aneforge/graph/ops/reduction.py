@@ -11,6 +11,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import OpDef, Shape, make, op
 from aneforge.graph.ops.elementwise import times
 from aneforge.graph.shapes import axes_of, axis_of
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -20,15 +21,14 @@ def _keep_dims(x: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axes else extent for i, extent in enumerate(x))
 
 
-def _reduce(name: str, doc: str, reference: Callable, derivative: Callable | None = None, gate: str = "") -> OpDef:
+def _reduce(name: str, doc: str, reference: Callable, derivative: Callable, gate: str = "") -> OpDef:
     def run(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         with np.errstate(all="ignore"):
             return reference(x, axes)
 
     body: dict[str, Any] = {"__doc__": doc, "shape": _keep_dims, "reference": run}
-    if derivative is not None:
-        body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
-    return op(name, "x", "axes", gate=gate or name)(type(name, (), body))
+    body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
+    return op(name, "x", "axes", T.REDUCTION, gate=gate or name)(type(name, (), body))
 
 
 def _spread(g: Tensor, x: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from aneforge.graph.node import entry, make, op
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.spatial import bilinear
 from aneforge.graph.shapes import pair, rank_is
+from aneforge.graph.traits import SAMPLED
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -19,7 +21,7 @@ METHODS = ("Linear", "NearestNeighbor")
 COORDINATES = ("NonNormalized", "NormalizedSymmetric")
 
 
-@op("resample", "x grid", "method coordinates", native_layer=True)
+@op("resample", "x grid", "method coordinates", T.SAMPLING, native_layer=True, no_derivative=SAMPLED)
 class RESAMPLE:
     """A map read at the columns and rows that a grid holds; zero outside."""
 
@@ -55,7 +57,7 @@ class RESAMPLE:
         return total.transpose(0, 3, 1, 2)
 
 
-@op("crop_resize", "x boxes", "crop output", native_layer=True)
+@op("crop_resize", "x boxes", "crop output", T.SAMPLING, native_layer=True, no_derivative=SAMPLED)
 class CROP_RESIZE:
     """Crops of one size at the top-left corners that boxes hold, each enlarged or reduced."""
 

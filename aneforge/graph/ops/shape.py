@@ -12,12 +12,13 @@ from aneforge.graph.node import Node, Shape, composed, entry, make, op
 from aneforge.graph.ops.extra import scatter
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, whole_number
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("reshape", "x", "to", dtypes="same")
+@op("reshape", "x", "to", T.MOVEMENT, T.VIEW, dtypes="same")
 class RESHAPE:
     """The same elements in the same order under another shape."""
 
@@ -39,7 +40,7 @@ class RESHAPE:
         return [g.reshape(x.shape)]
 
 
-@op("transpose", "x", "perm", dtypes="same")
+@op("transpose", "x", "perm", T.MOVEMENT, dtypes="same")
 class TRANSPOSE:
     """Reordered axes."""
 
@@ -66,7 +67,7 @@ def _reshaping(name: str, doc: str, attribute: str, shape: Any) -> Any:
         "reference": lambda x, **attrs: x.reshape(shape(x.shape, attrs[attribute])),
         "derivative": lambda g, y, x, **attrs: [g.reshape(x.shape)],
     }
-    return op(name, "x", attribute, dtypes="same")(type(name, (), body))
+    return op(name, "x", attribute, T.MOVEMENT, T.VIEW, dtypes="same")(type(name, (), body))
 
 
 def _expanded(x: Shape, axes: tuple[int, ...]) -> Shape:
@@ -145,7 +146,7 @@ class STACK:
         return [g.slice_by_size(begin, size).reshape(t.shape) for begin, t in zip(begins, tensors, strict=True)]
 
 
-@op("tile", "x", "reps", dtypes="same")
+@op("tile", "x", "reps", T.MOVEMENT, dtypes="same")
 class TILE:
     """Whole copies along each axis."""
 
@@ -173,7 +174,7 @@ class TILE:
         return [total]
 
 
-@op("reverse", "x", "axes", dtypes="same")
+@op("reverse", "x", "axes", T.PICK, dtypes="same")
 class REVERSE:
     """Elements in opposite order along some axes."""
 
@@ -190,7 +191,7 @@ class REVERSE:
         return [g.reverse(axes)]
 
 
-@op("slice_by_size", "x", "begin size", dtypes="same")
+@op("slice_by_size", "x", "begin size", T.MOVEMENT, T.SLICE, dtypes="same")
 class SLICE:
     """A block: ``size[i]`` elements from ``begin[i]`` along each axis."""
 
@@ -213,7 +214,7 @@ class SLICE:
         return [g.pad(widths)]
 
 
-@op("slice_by_index", "x", "begin end stride", dtypes="same")
+@op("slice_by_index", "x", "begin end stride", T.MOVEMENT, T.SLICE, dtypes="same")
 class STRIDED_SLICE:
     """Every ``stride[i]``-th element of a block along each axis."""
 
@@ -231,7 +232,7 @@ class STRIDED_SLICE:
         return picked(x, [range(b, e, s) for b, e, s in zip(begin, end, stride, strict=True)])
 
 
-@op("gather", "x", "indices axis", dtypes="same")
+@op("gather", "x", "indices axis", T.PICK, dtypes="same")
 class GATHER:
     """Elements picked along one axis by fixed indices."""
 
@@ -290,7 +291,7 @@ def repeated(x: np.ndarray, widths: Sequence[Sequence[int]], mode: str) -> np.nd
     return np.pad(x, widths, mode=numpys)
 
 
-@op("crop", "x", "top bottom left right", dtypes="same")
+@op("crop", "x", "top bottom left right", T.MOVEMENT, T.SLICE, dtypes="same")
 class CROP:
     """Rows and columns dropped from the border of NCHW."""
 

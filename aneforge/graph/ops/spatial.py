@@ -14,6 +14,8 @@ from aneforge.graph.ops.elementwise import times
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.ops.shape import picked
 from aneforge.graph.shapes import pair, positive, rank_is, window
+from aneforge.graph.traits import SAMPLED
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -51,7 +53,7 @@ def _pool_counts(shape, kernel, stride, pad, ceil_mode, exclude_pad):
     return _patches(ones, kernel, stride, tuple(added), (1, 1)).sum(axis=(4, 5))
 
 
-@op("max_pool", "x", "kernel stride pad ceil_mode")
+@op("max_pool", "x", "kernel stride pad ceil_mode", T.POOL)
 class MAX_POOL:
     """The largest element of each window."""
 
@@ -95,7 +97,7 @@ def _overlapping_gradient(g, y, x, kernel, stride, pad):
     return back.slice_by_size([0, 0, pad[0], pad[2]], x.shape)
 
 
-@op("avg_pool", "x", "kernel stride pad ceil_mode exclude_pad")
+@op("avg_pool", "x", "kernel stride pad ceil_mode exclude_pad", T.POOL)
 class AVG_POOL:
     """The mean of each window, padding counted unless excluded."""
 
@@ -116,7 +118,7 @@ class AVG_POOL:
         return [times(upsample(g, kernel), 1 / (kernel[0] * kernel[1]))]
 
 
-@op("upsample_nearest_neighbor", "x", "scale")
+@op("upsample_nearest_neighbor", "x", "scale", T.RESIZE)
 class UPSAMPLE:
     """Each element repeated along height and width."""
 
@@ -162,7 +164,7 @@ def _bilinear_product(x: Tensor, height: int, width: int, align_corners: bool) -
     return const(rows) @ x @ const(columns.T)
 
 
-@op("upsample_bilinear", "x", "scale align_corners")
+@op("upsample_bilinear", "x", "scale align_corners", T.RESIZE)
 class UPSAMPLE_BILINEAR:
     """Bilinear enlargement by whole factors."""
 
@@ -181,7 +183,7 @@ class UPSAMPLE_BILINEAR:
         return _bilinear_product(x, x.shape[2] * scale[0], x.shape[3] * scale[1], align_corners)
 
 
-@op("resize_bilinear", "x", "height width align_corners")
+@op("resize_bilinear", "x", "height width align_corners", T.RESIZE)
 class RESIZE_BILINEAR:
     """Bilinear resize to a given height and width."""
 
@@ -194,7 +196,7 @@ class RESIZE_BILINEAR:
     derivative = composed(_bilinear_product)
 
 
-@op("resize_nearest_neighbor", "x", "height width")
+@op("resize_nearest_neighbor", "x", "height width", T.RESIZE)
 class RESIZE_NEAREST:
     """Nearest-neighbour resize to a given height and width."""
 
@@ -220,7 +222,7 @@ def _nearest(size: int, out: int) -> list[int]:
     return [i * size // out for i in range(out)]
 
 
-@op("affine", "x transform", "output_h output_w align_corners")
+@op("affine", "x transform", "output_h output_w align_corners", T.SAMPLING, no_derivative=SAMPLED)
 class AFFINE:
     """2-D affine warp; transform is [N, 6] in coordinates from -1 to 1, outside is zero."""
 

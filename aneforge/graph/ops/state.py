@@ -12,12 +12,13 @@ from aneforge.graph.node import Shape, composed, entry, make, op
 from aneforge.graph.ops.leaf import shape_of
 from aneforge.graph.ops.shape import concat, gather
 from aneforge.graph.shapes import extent, positive
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("live_state", "", "size name", gate="state", leaf=True)
+@op("live_state", "", "size name", T.LEAF, gate="state")
 class LIVE_STATE:
     """A buffer that a program keeps between calls; zeros before the first one."""
 
