@@ -1,22 +1,19 @@
 """Native layers that have no backend op of their own: ``anec.unit`` with the layer's type and its parameters.
 
-Types and parameter names are those of layers.json; parameters travel as JSON text with sorted keys.
+Types and parameter names are those of layers.json; the parameters of a unit are a dictionary.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from aneforge.anec.interpret_spatial import sampled
 from aneforge.anec.ir import AnecError, Op
+from aneforge.anec.tensor_type import Params
 
 Array = np.ndarray
-Params = dict[str, Any]
-
 AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
 """The places of the axes that parameters name."""
 
@@ -174,7 +171,7 @@ def _unit(op: Op, *xs: Array) -> Array:
     rule = UNITS.get(op.attrs["type"])
     if rule is None:
         raise AnecError(f"unit: type {op.attrs['type']!r} is unknown; choose one: {', '.join(UNITS)}")
-    return rule(json.loads(op.attrs["params"]), *xs)
+    return rule(op.attrs["params"], *xs)
 
 
 RULES: dict[str, Callable[..., Array]] = {"unit": _unit}

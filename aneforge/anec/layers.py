@@ -6,7 +6,6 @@ constant) has none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,7 @@ _AXES = {1: "Depth", 2: "Channel", 3: "Height", 4: "Width"}
 def layer_of(op: Op) -> Layer | None:
     """The layer of an op, or None for an op that is none."""
     if op.kind == "unit":
-        return Layer(op.attrs["type"], json.loads(op.attrs["params"]), _bottoms(op, len(op.operands)))
+        return Layer(op.attrs["type"], op.attrs["params"], _bottoms(op, len(op.operands)))
     spelled = _LAYERS.get("dynamic_gain_offset_control" if _is_dynamic_gain(op) else op.kind)
     if spelled is None:
         return None

@@ -2,11 +2,11 @@
 
 A signature is ``operands | attributes``. An operand with ``?`` may be left out, ``*xs`` is any number of them.
 Attribute kinds: ``i`` whole number, ``f`` real number, ``s`` word, ``u`` flag that is there or not, ``iN`` a list
-of N whole numbers, ``i*`` a list of any length, ``s*`` a list of words, ``p`` a list of pairs. An attribute with ``?``
-may be left out; ``?=`` gives the value that it then has, and a flag that is left out is False. Names are the
-compiler's where a source gives them (listing 22.2, layers.json ``anec_attribute_schema``); axes are positions in
-NDCHW. Floor and engine come from the target data, not from here. ``docs/develop/adding-a-backend-op.md``
-walks through one.
+of N whole numbers, ``i*`` a list of any length, ``s*`` a list of words, ``p`` a list of pairs, ``d`` the parameters of
+a native unit (:class:`~aneforge.anec.tensor_type.Params`). An attribute with ``?`` may be left out; ``?=`` gives the
+value that it then has, and a flag that is left out is False. Names are the compiler's where a source gives them
+(listing 22.2, layers.json ``anec_attribute_schema``); axes are positions in NDCHW. Floor and engine come from the
+target data, not from here. ``docs/develop/adding-a-backend-op.md`` walks through one.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ STRUCTURAL: dict[str, Declaration] = {
     "const_in": _op("| weight:s", structural.free, _T.PORT, invariants=(structural.stored_size,)),
     "live_out": _op("*xs | names:s*", structural.output, _T.PORT),
     "select": _op("cond a b |", pointwise.select, _T.POINTWISE, *_MOVES),
-    "unit": _op("*xs | type:s params:s", structural.unit, _T.NATIVE),
+    "unit": _op("*xs | type:s params:d", structural.unit, _T.NATIVE),
 }
 
 # Attributes whose values are keys of the module's weight table: a constant itself, or how a kernel is stored (table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping
 from math import prod
 
@@ -210,5 +209,5 @@ def _is_mean_square(op: Op, value: Op) -> bool:
 
 def _rankings(op: Op) -> int:
     """How many lines a native layer ranks one by one: all along the axis that it sorts; lanes move together."""
-    shape, params = op.operands[0].shape, json.loads(op.attrs["params"])
+    shape, params = op.operands[0].shape, op.attrs["params"]
     return prod(shape) // (shape[AXES[params["SortDimension"]]] * shape[AXES[params["VectorDimension"]]])

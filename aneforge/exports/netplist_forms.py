@@ -7,7 +7,6 @@ stays as it is, and the writer refuses it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.tensor_type import Params
 from aneforge.anec.traits import Trait
 from aneforge.compiler.fuse.transposes import order_of, pairs_of
 from aneforge.compiler.passes import Pattern, Rewriter, is_const, merged_sources, rewrite_by_kind
@@ -91,7 +91,7 @@ def _transpose(names: Names, walk: Rewriter, op: Op) -> Op | None:
 
 def _unit(walk: Rewriter, op: Op, tag: str, operands: list[Op], **params: Any) -> Op:
     assert op.type is not None
-    return walk.emit("anec.unit", operands, op.type, {"type": tag, "params": json.dumps(params)}, op.sources)
+    return walk.emit("anec.unit", operands, op.type, {"type": tag, "params": Params(params)}, op.sources)
 
 
 def _number(walk: Rewriter, op: Op) -> float | None:

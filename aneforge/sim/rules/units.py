@@ -6,7 +6,6 @@ of products use the accumulators.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -110,4 +109,4 @@ UNIT_RULES: dict[str, Callable[..., Array]] = {
 
 def unit(engine: Engine, op: Op, *operands: Array) -> Array:
     """A native layer by its type."""
-    return UNIT_RULES[op.attrs["type"]](engine, json.loads(op.attrs["params"]), *operands)
+    return UNIT_RULES[op.attrs["type"]](engine, op.attrs["params"], *operands)
