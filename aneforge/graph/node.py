@@ -25,6 +25,7 @@ from aneforge.errors import GraphError, nearest, shown
 from aneforge.graph.cache import SharedCache
 from aneforge.graph.origins import Origins
 from aneforge.graph.snapshots import Snapshot
+from aneforge.graph.spelling import Spelling, spelling
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import Weight
 
@@ -65,6 +66,14 @@ class OpDef:
     """The axis of the result along which a bias or gains lie, one number each."""
     no_derivative: str = ""
     """Why no gradient passes through the op."""
+    mil: str = ""
+    """The op in the model language, as a row of :mod:`aneforge.graph.spelling`; empty where more must be computed."""
+    no_mil: str = ""
+    """Why Core ML has no form for the op."""
+
+    @property
+    def in_mil(self) -> Spelling | None:
+        return spelling(self.mil, self.name) if self.mil else None
 
     @property
     def leaf(self) -> bool:

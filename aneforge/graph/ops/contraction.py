@@ -60,6 +60,7 @@ def _conv_reference(x, weight, bias=None, *, stride, pad, dilation, groups):
 
 
 _STORED_CONVOLUTION = (T.PRODUCT, T.CONVOLUTION, T.STORED_KERNEL)
+_MIL = "x weight bias | stride>strides pad_type=custom pad dilation>dilations groups"
 
 
 def _bias_shape(channels: int, bias: Shape | None) -> None:
@@ -67,7 +68,15 @@ def _bias_shape(channels: int, bias: Shape | None) -> None:
         raise GraphError(f"bias of shape {list(bias)} must hold one value per output channel ({channels})")
 
 
-@op("conv", "x weight bias?", "stride pad dilation groups", *_STORED_CONVOLUTION, kernel_axis=0, vector_axis=1)
+@op(
+    "conv",
+    "x weight bias?",
+    "stride pad dilation groups",
+    *_STORED_CONVOLUTION,
+    kernel_axis=0,
+    vector_axis=1,
+    mil=f"conv {_MIL}",
+)
 class CONV:
     """2-D convolution (cross-correlation) of NCHW."""
 
@@ -122,7 +131,9 @@ def input_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: Any, pad: Pads,
     return back.pad(((0, 0), (0, 0), (extra[0], extra[1]), (extra[2], extra[3]))) if any(extra) else back
 
 
-@op("dynamic_conv", "x weight", "stride pad dilation groups", T.PRODUCT, T.CONVOLUTION, gate="conv")
+@op(
+    "dynamic_conv", "x weight", "stride pad dilation groups", T.PRODUCT, T.CONVOLUTION, gate="conv", mil=f"conv {_MIL}"
+)
 class DYNAMIC_CONV:
     """2-D convolution whose kernel arrives at run time; batch 1 only."""
 
@@ -147,6 +158,7 @@ class DYNAMIC_CONV:
     *_STORED_CONVOLUTION,
     kernel_axis=1,
     vector_axis=1,
+    mil=f"conv_transpose {_MIL}",
 )
 class CONV_TRANSPOSE:
     """Transposed 2-D convolution; weight is [Cin, Cout/groups, kH, kW]."""
@@ -201,7 +213,7 @@ def _matmul_shape(a: Shape, b: Shape) -> Shape:
     return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1]) if len(a) > 2 or len(b) > 2 else (a[-2], b[-1])
 
 
-@op("matmul", "a b", "", T.PRODUCT, T.STORED_KERNEL, kernel_axis=-1)
+@op("matmul", "a b", "", T.PRODUCT, T.STORED_KERNEL, kernel_axis=-1, mil="matmul x y")
 class MATMUL:
     """Matrix product over the last two axes, the others broadcast."""
 

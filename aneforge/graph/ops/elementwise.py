@@ -49,7 +49,7 @@ def _binary(
     body = {"__doc__": doc, "shape": broadcast, "reference": reference}
     if derivative is not None:
         body["derivative"] = spread
-    return op(name, "a b", "", *traits, **options)(type(name, (), body))
+    return op(name, "a b", "", *traits, **{"mil": f"{name} x y", **options})(type(name, (), body))
 
 
 def _quiet(function: Callable) -> Callable:
@@ -93,6 +93,7 @@ ATAN2 = _binary(
     "The angle of the point (b, a).",
     np.arctan2,
     lambda g, y, a, b: (g * b / (a * a + b * b), -(g * a) / (a * a + b * b)),
+    mil="",
 )
 COMPARISONS = {
     name: _binary(name, f"a {sign} b, as bool", function, dtypes="compare", no_derivative=TRUTH_VALUES)
@@ -115,7 +116,7 @@ LOGICAL = {
 }
 
 
-@op("logical_not", "x", dtypes="bool", no_derivative=TRUTH_VALUES)
+@op("logical_not", "x", dtypes="bool", no_derivative=TRUTH_VALUES, mil="logical_not x")
 class LOGICAL_NOT:
     """not x, of bools"""
 
@@ -136,11 +137,14 @@ class SELECT:
         return [None, summed_to(where(cond, g, zero), a.shape), summed_to(where(cond, zero, g), b.shape)]
 
 
-def _unary(name: str, doc: str, reference: Callable, derivative: Callable | None = None) -> OpDef:
+def _unary(
+    name: str, doc: str, reference: Callable, derivative: Callable | None = None, mil: str | None = None
+) -> OpDef:
     body = {"__doc__": doc, "shape": same_shape, "reference": _quiet(reference)}
     if derivative is not None:
         body["derivative"] = lambda g, y, x: [derivative(g, y, x)]
-    return op(name, "x", no_derivative="" if derivative else STEP)(type(name, (), body))
+    spelled = f"{name} x" if mil is None else mil
+    return op(name, "x", no_derivative="" if derivative else STEP, mil=spelled)(type(name, (), body))
 
 
 def _step(x: Tensor, above: float = 0.0) -> Tensor:
@@ -170,6 +174,7 @@ UNARY: dict[str, OpDef] = {
                     + times(x * ((x * x) * -0.5).exp(), 1 / math.sqrt(2 * math.pi))
                 )
             ),
+            mil="gelu x | mode=EXACT",
         ),
         _unary(
             "silu",
@@ -202,19 +207,20 @@ UNARY: dict[str, OpDef] = {
         _unary("acos", "arc cosine", np.arccos, lambda g, y, x: -(g / (1.0 - x * x).sqrt())),
         _unary("sinh", "hyperbolic sine", np.sinh, lambda g, y, x: g * x.cosh()),
         _unary("cosh", "hyperbolic cosine", np.cosh, lambda g, y, x: g * x.sinh()),
-        _unary("asinh", "inverse hyperbolic sine", np.arcsinh, lambda g, y, x: g / (x * x + 1.0).sqrt()),
-        _unary("acosh", "inverse hyperbolic cosine", np.arccosh, lambda g, y, x: g / (x * x - 1.0).sqrt()),
+        _unary("asinh", "inverse hyperbolic sine", np.arcsinh, lambda g, y, x: g / (x * x + 1.0).sqrt(), mil=""),
+        _unary("acosh", "inverse hyperbolic cosine", np.arccosh, lambda g, y, x: g / (x * x - 1.0).sqrt(), mil=""),
         _unary("atanh", "inverse hyperbolic tangent", np.arctanh, lambda g, y, x: g / (1.0 - x * x)),
     )
 }
 
 
 def _scaled(name: str, attributes: str, doc: str, reference: Callable, derivative: Callable, *traits: T) -> OpDef:
-    """A pointwise function with scalar attributes."""
+    """A pointwise function with scalar attributes; behind ``>`` is what MIL calls one."""
     body = {"__doc__": doc, "shape": same_shape}
     body["reference"] = lambda x, **attrs: _quiet(lambda v: reference(v, *attrs.values()))(x)
     body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
-    return op(name, "x", attributes, *traits)(type(name, (), body))
+    own_names = " ".join(attribute.partition(">")[0] for attribute in attributes.split())
+    return op(name, "x", own_names, *traits, mil=f"{name} x | {attributes}")(type(name, (), body))
 
 
 def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
@@ -224,15 +230,15 @@ def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
 SCALED: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
-        _scaled("log", "eps", "log(x + eps)", lambda x, e: np.log(x + e), lambda g, y, x, e: g * x.inverse(e)),
+        _scaled("log", "eps>epsilon", "log(x + eps)", lambda x, e: np.log(x + e), lambda g, y, x, e: g * x.inverse(e)),
         _scaled(
             "rsqrt",
-            "eps",
+            "eps>epsilon",
             "1 / sqrt(x + eps)",
             lambda x, e: 1 / np.sqrt(x + e),
             lambda g, y, x, e: g * y * y * y * -0.5,
         ),
-        _scaled("inverse", "eps", "1 / (x + eps)", lambda x, e: 1 / (x + e), lambda g, y, x, e: -(g * y * y)),
+        _scaled("inverse", "eps>epsilon", "1 / (x + eps)", lambda x, e: 1 / (x + e), lambda g, y, x, e: -(g * y * y)),
         _scaled(
             "elu",
             "alpha",
@@ -249,7 +255,7 @@ SCALED: dict[str, OpDef] = {
         ),
         _scaled(
             "clip",
-            "lo hi",
+            "lo>alpha hi>beta",
             "min(max(x, lo), hi)",
             np.clip,
             lambda g, y, x, lo, hi: g * x.greater_equal(lo).cast() * x.less_equal(hi).cast(),

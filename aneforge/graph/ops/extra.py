@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("dropout", "x", "rate seed", T.DRAWN)
+_DRAWN = "numbers drawn at run time: make them an input"
+
+
+@op("dropout", "x", "rate seed", T.DRAWN, no_mil="numbers drawn at run time; export the model for inference")
 class DROPOUT:
     """Elements zeroed at random and the rest scaled up; rate 0 is the identity."""
 
@@ -36,7 +39,7 @@ class DROPOUT:
         return [make(DROPOUT, (g,), {"rate": rate, "seed": seed})]  # one seed, one choice of elements
 
 
-@op("random_uniform", "", "size low high seed", T.LEAF, T.DRAWN, gate="random")
+@op("random_uniform", "", "size low high seed", T.LEAF, T.DRAWN, gate="random", no_mil=_DRAWN)
 class RANDOM_UNIFORM:
     """Uniform random numbers."""
 
@@ -49,7 +52,7 @@ class RANDOM_UNIFORM:
         return np.random.default_rng(seed).uniform(low, high, size)
 
 
-@op("random_normal", "", "size mean std seed", T.LEAF, T.DRAWN)
+@op("random_normal", "", "size mean std seed", T.LEAF, T.DRAWN, no_mil=_DRAWN)
 class RANDOM_NORMAL:
     """Normal random numbers."""
 

@@ -45,7 +45,7 @@ class CONST:
         return ()
 
 
-@op("cast", "x", "dtype", dtypes="attribute")
+@op("cast", "x", "dtype", dtypes="attribute", mil="cast x | dtype=fp16")
 class CAST:
     """The same values as fp16 (true is 1)."""
 

@@ -75,7 +75,7 @@ def _channel_gradients(g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, axes: 
     ]
 
 
-@op("softmax", "x", "axis")
+@op("softmax", "x", "axis", mil="softmax x | axis")
 class SOFTMAX:
     """exp(x) over its sum along one axis, the maximum subtracted."""
 
@@ -93,7 +93,16 @@ class SOFTMAX:
         return [y * (g - (g * y).sum(axis))]
 
 
-@op("layer_norm", "x gamma beta", "eps", T.NORMALISATION, T.CENTRED, reads_values=True, vector_axis=-1)
+@op(
+    "layer_norm",
+    "x gamma beta",
+    "eps",
+    T.NORMALISATION,
+    T.CENTRED,
+    reads_values=True,
+    vector_axis=-1,
+    mil="layer_norm x gamma beta | axes=[-1] eps>epsilon",
+)
 class LAYER_NORM:
     """Normalise the last axis, then gain and offset."""
 
@@ -174,7 +183,13 @@ class GROUP_NORM:
         ]
 
 
-@op("batch_norm", "x gamma beta mean var", "eps", vector_axis=1)
+@op(
+    "batch_norm",
+    "x gamma beta mean var",
+    "eps",
+    vector_axis=1,
+    mil="batch_norm x gamma beta mean variance | eps>epsilon",
+)
 class BATCH_NORM:
     """Inference batch norm from running statistics: a gain and an offset per channel."""
 
@@ -194,7 +209,16 @@ class BATCH_NORM:
         return (x - spread(mean, x, 1)) * gain + spread(beta, x, 1)
 
 
-@op("instance_norm", "x gamma beta", "eps", T.NORMALISATION, T.CENTRED, reads_values=True, vector_axis=1)
+@op(
+    "instance_norm",
+    "x gamma beta",
+    "eps",
+    T.NORMALISATION,
+    T.CENTRED,
+    reads_values=True,
+    vector_axis=1,
+    mil="instance_norm x gamma beta | eps>epsilon",
+)
 class INSTANCE_NORM:
     """Normalise each channel over space, then gain and offset per channel."""
 
@@ -222,6 +246,7 @@ class INSTANCE_NORM:
     gate="layer_norm",
     reads_values=True,
     vector_axis=1,
+    mil="layer_norm x gamma beta | axes=[1] eps>epsilon",
 )
 class CHANNEL_LAYER_NORM:
     """Layer norm over the channel axis of [N, C, ...], the engine's own layout."""
@@ -257,7 +282,7 @@ class L2_NORM:
         return [inverse * (g - y * (g * y).sum(axis))]
 
 
-@op("local_response_norm", "x", "size alpha beta k")
+@op("local_response_norm", "x", "size alpha beta k", mil="local_response_norm x | size alpha beta k")
 class LOCAL_RESPONSE_NORM:
     """x over a power of the sum of squares in a window of channels."""
 

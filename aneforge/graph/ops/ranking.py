@@ -78,7 +78,15 @@ class TOPK:
         return _ranked(x, k, axis, lanes, keys, largest, indices)
 
 
-@op("sort", "x", "descending return_indices axis lanes keys", T.SORT, native_layer=True, no_derivative=ORDER)
+@op(
+    "sort",
+    "x",
+    "descending return_indices axis lanes keys",
+    T.SORT,
+    native_layer=True,
+    no_derivative=ORDER,
+    no_mil="Core ML sorts by integer positions, which leave the engine",
+)
 class SORT:
     """The vectors of each line sorted by their key lanes, or the positions that sort them (as fp16 numbers)."""
 
@@ -91,7 +99,15 @@ class SORT:
         return _ranked(x, x.shape[axis], axis, lanes, keys, descending, return_indices)
 
 
-@op("argmax", "x", "axis", gate="reduce_argmax", native_layer=True, no_derivative=PLACES)
+@op(
+    "argmax",
+    "x",
+    "axis",
+    gate="reduce_argmax",
+    native_layer=True,
+    no_derivative=PLACES,
+    no_mil="Core ML gives positions as integers, which leave the engine",
+)
 class ARGMAX:
     """The position of the largest element along one axis of a rank-2 tensor (as an fp16 number)."""
 

@@ -28,7 +28,8 @@ def _reduce(name: str, doc: str, reference: Callable, derivative: Callable, gate
 
     body: dict[str, Any] = {"__doc__": doc, "shape": _keep_dims, "reference": run}
     body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
-    return op(name, "x", "axes", T.REDUCTION, gate=gate or name)(type(name, (), body))
+    mil = f"{gate or name} x | axes keep_dims=True"
+    return op(name, "x", "axes", T.REDUCTION, gate=gate or name, mil=mil)(type(name, (), body))
 
 
 def _spread(g: Tensor, x: Tensor) -> Tensor:
@@ -110,7 +111,7 @@ REDUCTIONS: dict[str, OpDef] = {
 }
 
 
-@op("cumsum", "x", "axis")
+@op("cumsum", "x", "axis", mil="cumsum x | axis")
 class CUMSUM:
     """Running sum along one axis."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("reshape", "x", "to", T.MOVEMENT, T.VIEW, dtypes="same")
+@op("reshape", "x", "to", T.MOVEMENT, T.VIEW, dtypes="same", mil="reshape x | to>shape")
 class RESHAPE:
     """The same elements in the same order under another shape."""
 
@@ -40,7 +40,7 @@ class RESHAPE:
         return [g.reshape(x.shape)]
 
 
-@op("transpose", "x", "perm", T.MOVEMENT, dtypes="same")
+@op("transpose", "x", "perm", T.MOVEMENT, dtypes="same", mil="transpose x | perm")
 class TRANSPOSE:
     """Reordered axes."""
 
@@ -67,7 +67,8 @@ def _reshaping(name: str, doc: str, attribute: str, shape: Any) -> Any:
         "reference": lambda x, **attrs: x.reshape(shape(x.shape, attrs[attribute])),
         "derivative": lambda g, y, x, **attrs: [g.reshape(x.shape)],
     }
-    return op(name, "x", attribute, T.MOVEMENT, T.VIEW, dtypes="same")(type(name, (), body))
+    mil = f"{name} x | {attribute}"
+    return op(name, "x", attribute, T.MOVEMENT, T.VIEW, dtypes="same", mil=mil)(type(name, (), body))
 
 
 def _expanded(x: Shape, axes: tuple[int, ...]) -> Shape:
@@ -103,7 +104,7 @@ def _joined(*shapes: Shape, axis: int) -> Shape:
     return tuple(sum(s[axis] for s in shapes) if i == axis else size for i, size in enumerate(first))
 
 
-@op("concat", "*tensors", "axis", dtypes="same")
+@op("concat", "*tensors", "axis", dtypes="same", mil="concat *values | axis")
 class CONCAT:
     """Tensors joined along one axis."""
 
@@ -123,7 +124,7 @@ class CONCAT:
         return parts
 
 
-@op("stack", "*tensors", "axis", dtypes="same")
+@op("stack", "*tensors", "axis", dtypes="same", mil="stack *values | axis")
 class STACK:
     """Tensors of one shape joined along a new axis."""
 
@@ -146,7 +147,7 @@ class STACK:
         return [g.slice_by_size(begin, size).reshape(t.shape) for begin, t in zip(begins, tensors, strict=True)]
 
 
-@op("tile", "x", "reps", T.MOVEMENT, dtypes="same")
+@op("tile", "x", "reps", T.MOVEMENT, dtypes="same", mil="tile x | reps")
 class TILE:
     """Whole copies along each axis."""
 
@@ -174,7 +175,7 @@ class TILE:
         return [total]
 
 
-@op("reverse", "x", "axes", T.PICK, dtypes="same")
+@op("reverse", "x", "axes", T.PICK, dtypes="same", mil="reverse x | axes")
 class REVERSE:
     """Elements in opposite order along some axes."""
 
@@ -191,7 +192,7 @@ class REVERSE:
         return [g.reverse(axes)]
 
 
-@op("slice_by_size", "x", "begin size", T.MOVEMENT, T.SLICE, dtypes="same")
+@op("slice_by_size", "x", "begin size", T.MOVEMENT, T.SLICE, dtypes="same", mil="slice_by_size x | begin size")
 class SLICE:
     """A block: ``size[i]`` elements from ``begin[i]`` along each axis."""
 
@@ -214,7 +215,15 @@ class SLICE:
         return [g.pad(widths)]
 
 
-@op("slice_by_index", "x", "begin end stride", T.MOVEMENT, T.SLICE, dtypes="same")
+@op(
+    "slice_by_index",
+    "x",
+    "begin end stride",
+    T.MOVEMENT,
+    T.SLICE,
+    dtypes="same",
+    mil="slice_by_index x | begin end stride",
+)
 class STRIDED_SLICE:
     """Every ``stride[i]``-th element of a block along each axis."""
 
@@ -232,7 +241,7 @@ class STRIDED_SLICE:
         return picked(x, [range(b, e, s) for b, e, s in zip(begin, end, stride, strict=True)])
 
 
-@op("gather", "x", "indices axis", T.PICK, dtypes="same")
+@op("gather", "x", "indices axis", T.PICK, dtypes="same", mil="gather x | indices axis validate_indices=False")
 class GATHER:
     """Elements picked along one axis by fixed indices."""
 

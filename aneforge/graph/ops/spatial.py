@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
+_MIL = "x | kernel>kernel_sizes stride>strides pad_type=custom pad ceil_mode"
+
+
 def _pool_shape(x, kernel, stride, pad, ceil_mode, **_):
     rank_is(x, 4, "input")
     for i, name in enumerate(("height", "width")):
@@ -53,7 +56,7 @@ def _pool_counts(shape, kernel, stride, pad, ceil_mode, exclude_pad):
     return _patches(ones, kernel, stride, tuple(added), (1, 1)).sum(axis=(4, 5))
 
 
-@op("max_pool", "x", "kernel stride pad ceil_mode", T.POOL)
+@op("max_pool", "x", "kernel stride pad ceil_mode", T.POOL, mil=f"max_pool {_MIL}")
 class MAX_POOL:
     """The largest element of each window."""
 
@@ -97,7 +100,13 @@ def _overlapping_gradient(g, y, x, kernel, stride, pad):
     return back.slice_by_size([0, 0, pad[0], pad[2]], x.shape)
 
 
-@op("avg_pool", "x", "kernel stride pad ceil_mode exclude_pad", T.POOL)
+@op(
+    "avg_pool",
+    "x",
+    "kernel stride pad ceil_mode exclude_pad",
+    T.POOL,
+    mil=f"avg_pool {_MIL} exclude_pad>exclude_padding_from_average",
+)
 class AVG_POOL:
     """The mean of each window, padding counted unless excluded."""
 
@@ -196,7 +205,13 @@ class RESIZE_BILINEAR:
     derivative = composed(_bilinear_product)
 
 
-@op("resize_nearest_neighbor", "x", "height width", T.RESIZE)
+@op(
+    "resize_nearest_neighbor",
+    "x",
+    "height width",
+    T.RESIZE,
+    mil="resize_nearest_neighbor x | height>target_size_height width>target_size_width",
+)
 class RESIZE_NEAREST:
     """Nearest-neighbour resize to a given height and width."""
 
@@ -222,7 +237,15 @@ def _nearest(size: int, out: int) -> list[int]:
     return [i * size // out for i in range(out)]
 
 
-@op("affine", "x transform", "output_h output_w align_corners", T.SAMPLING, no_derivative=SAMPLED)
+@op(
+    "affine",
+    "x transform",
+    "output_h output_w align_corners",
+    T.SAMPLING,
+    no_derivative=SAMPLED,
+    mil="affine x transform_matrix | output_h>output_height output_w>output_width sampling_mode=bilinear "
+    "padding_mode=constant padding_value=0.0 coordinates_mode=normalized_minus_one_to_one align_corners",
+)
 class AFFINE:
     """2-D affine warp; transform is [N, 6] in coordinates from -1 to 1, outside is zero."""
 
@@ -296,8 +319,9 @@ def condensed(x: Shape, rows: int, columns: int) -> Shape:
     return x[0], x[1] * rows * columns, x[2] // rows, x[3] // columns
 
 
-def rearrange(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool) -> OpDef:
-    """Declare one of the rearrangements of the model language, which has one factor; the derivative is its inverse."""
+def rearrange(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool, factor: str) -> OpDef:
+    """Declare one of the rearrangements of the model language, which has one factor, by its name there. The derivative
+    is its inverse."""
     move, shape = (to_space, enlarged) if enlarges else (to_depth, condensed)
     body = {
         "__doc__": doc,
@@ -305,7 +329,7 @@ def rearrange(name: str, doc: str, inverse: str, *, enlarges: bool, channel_firs
         "reference": lambda x, r: move(x, r, r, channel_first),
         "derivative": lambda g, y, x, r: [make(definition(inverse), (g,), {"r": r})],
     }
-    return op(name, "x", "r")(type(name, (), body))
+    return op(name, "x", "r", mil=f"{name} x | r>{factor}")(type(name, (), body))
 
 
 PIXEL_SHUFFLE = rearrange(
@@ -314,6 +338,7 @@ PIXEL_SHUFFLE = rearrange(
     "pixel_unshuffle",
     enlarges=True,
     channel_first=True,
+    factor="upscale_factor",
 )
 PIXEL_UNSHUFFLE = rearrange(
     "pixel_unshuffle",
@@ -321,6 +346,7 @@ PIXEL_UNSHUFFLE = rearrange(
     "pixel_shuffle",
     enlarges=False,
     channel_first=True,
+    factor="downscale_factor",
 )
 DEPTH_TO_SPACE = rearrange(
     "depth_to_space",
@@ -328,6 +354,7 @@ DEPTH_TO_SPACE = rearrange(
     "space_to_depth",
     enlarges=True,
     channel_first=False,
+    factor="block_size",
 )
 SPACE_TO_DEPTH = rearrange(
     "space_to_depth",
@@ -335,6 +362,7 @@ SPACE_TO_DEPTH = rearrange(
     "depth_to_space",
     enlarges=False,
     channel_first=False,
+    factor="block_size",
 )
 
 

@@ -246,7 +246,7 @@ def _is_gated_by_byte(question: _Question) -> bool:
 
 
 def _lacks_conversion(question: _Question) -> bool:
-    """Whether the vendor's conversion has no form: our own rewrites are not counted (chapter 26 on sine and cosine)."""
+    """Whether the vendor's conversion has no form; our own rewrites are not counted (chapter 26, sine and cosine)."""
     assert question.routes is not None
     cell, is_const = (mil_row(question.op) or {}).get(question.tier), question.op.startswith("const")
     lacking = {"gated": True, "none": not is_const, "bridge": not is_const and question.routes.rule == "op matrix"}
