@@ -20,6 +20,7 @@ from aneforge.anec.tensor_type import Params
 from aneforge.anec.traits import Trait
 from aneforge.compiler.fuse.transposes import order_of, pairs_of
 from aneforge.compiler.passes import Pattern, Rewriter, is_const, merged_sources, rewrite_by_kind
+from aneforge.native.layer import AXES, AXIS_NAMES
 
 MOST_INDEX = 2048
 """The largest index of a gather: fp16 holds every integer up to it."""
@@ -27,7 +28,6 @@ MOST_INDEX = 2048
 _ROWS_TO_COLUMNS = ((2, 4), (4, 2))  # C and W exchanged: what the flags of a product do
 _LOG2_E = np.float16(1 / np.log(2))
 _STRETCH = 2, 3, 4
-_AXES = {1: "Depth", 2: "Channel", 3: "Height", 4: "Width"}
 
 
 class Names:
@@ -215,7 +215,7 @@ def _tile(names: Names, walk: Rewriter, op: Op) -> Op | None:
     grown = [axis for axis in range(5) if multiples[axis] > 1]
     if any(extents[axis] != 1 or axis not in _STRETCH for axis in grown):
         return None
-    info = [{"Dimension": _AXES[axis], "Size": multiples[axis]} for axis in grown]
+    info = [{"Dimension": AXIS_NAMES[axis], "Size": multiples[axis]} for axis in grown]
     return _unit(walk, op, "Broadcast", [op.operands[0]], BroadcastInfo=info)
 
 
@@ -228,7 +228,7 @@ def _line(names: Names, walk: Rewriter, op: Op) -> Op | None:
 def _gather(names: Names, walk: Rewriter, op: Op) -> Op | None:
     """Indices at equal distances along one axis are a view with a step; others are a stored operand."""
     indices, axes = op.attrs.get("indices"), op["axes"]
-    if not indices or len(axes) != 1 or axes[0] not in _AXES:
+    if not indices or len(axes) != 1 or AXIS_NAMES[axes[0]] not in AXES:
         return None
     assert op.type is not None
     step = indices[1] - indices[0] if len(indices) > 1 else 1
@@ -237,7 +237,7 @@ def _gather(names: Names, walk: Rewriter, op: Op) -> Op | None:
             return None
         stored = walk.constant(indices, TensorType((1, 1, 1, len(indices), 1)), op.sources)
         return walk.emit(op.name, [op.operands[0], stored], op.type, {"axes": axes}, op.sources)
-    view = {"Dimension": _AXES[axes[0]], "Offset": indices[0], "Size": len(indices), "Step": step}
+    view = {"Dimension": AXIS_NAMES[axes[0]], "Offset": indices[0], "Size": len(indices), "Step": step}
     return _unit(walk, op, "InputView", [op.operands[0]], **view)
 
 

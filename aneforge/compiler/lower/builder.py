@@ -23,8 +23,6 @@ from aneforge.graph.weights import Weight, derived_weight, intern_weight
 from aneforge.targets import store
 
 DTYPES = {"fp16": "f16", "bool": "i1", "uint8": "ui8"}
-# Where each axis of a user's shape lies in NDCHW, by rank (see rank5).
-AXES_OF_RANK: tuple[tuple[int, ...], ...] = ((), (4,), (2, 4), (2, 3, 4), (0, 2, 3, 4), (0, 2, 1, 3, 4))
 N, D, C, H, W = range(5)
 
 SMALLEST_CAP = 16384

@@ -8,10 +8,11 @@ import numpy as np
 
 from aneforge.anec import Op
 from aneforge.anec.spec import POINT_CONVOLUTION
-from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, C, D, H, N, W, has_room, layout, rule
+from aneforge.compiler.lower.builder import Builder, C, D, H, N, W, has_room, layout, rule
 from aneforge.compiler.lower.pointwise import pointwise
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
+from aneforge.native.layer import PLACES_OF_RANK
 
 _REDUCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "sum": ("reduce_sum", {}),
@@ -26,7 +27,7 @@ def _axes(node: Tensor) -> tuple[int, ...]:
     """The reduced axes in NDCHW."""
     attrs = dict(node.signature.attrs)
     reduced = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
-    places = AXES_OF_RANK[len(node.inputs[0].shape)]
+    places = PLACES_OF_RANK[len(node.inputs[0].shape)]
     return tuple(sorted(places[axis] for axis in reduced))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.interpret_units import AXES
+from aneforge.anec.interpret_units import AXIS_PLACES
 from aneforge.anec.ir import Op
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import gained, narrowed, paired, widened
@@ -54,7 +54,7 @@ def _cost_volume(engine: Engine, p: Params, aux: Array, ref: Array) -> Array:
 
 
 def _min_max(engine: Engine, p: Params, x: Array) -> Array:
-    axis = AXES[p["Dimension"]]
+    axis = AXIS_PLACES[p["Dimension"]]
     wide = widened(x)
     low, high = (narrowed(find(wide, axis=axis, keepdims=True)) for find in (np.min, np.max))
     span = paired("add", paired("sub", high, low), _half(p["Epsilon"]))
