@@ -70,10 +70,16 @@ class OpDef:
     """The op in the model language, as a row of :mod:`aneforge.graph.spelling`; empty where more must be computed."""
     no_mil: str = ""
     """Why Core ML has no form for the op."""
+    backend: str = ""
+    """The backend op that computes it, as such a row; empty where more than one does, or none."""
 
     @property
     def in_mil(self) -> Spelling | None:
         return spelling(self.mil, self.name) if self.mil else None
+
+    @property
+    def in_backend(self) -> Spelling | None:
+        return spelling(self.backend, self.name) if self.backend else None
 
     @property
     def leaf(self) -> bool:

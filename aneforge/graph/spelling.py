@@ -54,6 +54,11 @@ class Spelling:
         """Attributes that have only another name."""
         return [setting for setting in self.settings if not setting.is_constant and not setting.form]
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether names and constants are all that differs."""
+        return not any(setting.form for setting in self.settings)
+
     def stated(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """What is stated in the other language, without attributes that have another form there."""
         values: dict[str, Any] = {}

@@ -7,46 +7,8 @@ from typing import Any
 
 from aneforge.anec import Op
 from aneforge.compiler.lower.builder import Builder, layout, rule
+from aneforge.graph.node import definitions
 from aneforge.graph.tensor import Tensor
-
-# Graph op to backend op where the engine has it under one name.
-_BINARY = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mult",
-    "real_div": "div",
-    "pow": "power",
-    "maximum": "max",
-    "minimum": "min",
-}
-_COMPARE = {
-    "equal": "equal",
-    "not_equal": "not_equal",
-    "less": "less_than",
-    "less_equal": "less_than_equal",
-    "greater": "greater_than",
-    "greater_equal": "greater_than_equal",
-}
-_UNARY: dict[str, tuple[str, dict[str, Any]]] = {
-    "relu": ("relu", {}),
-    "relu6": ("n_relu", {"max_val": 6.0}),
-    "gelu": ("gelu", {}),
-    "silu": ("swish", {}),
-    "sigmoid": ("sigmoid", {}),
-    "tanh": ("tanh", {}),
-    "exp": ("exp2", {"base_e": True}),
-    "exp2": ("exp2", {}),
-    "sqrt": ("sqrt", {}),
-    "abs": ("abs", {}),
-    "square": ("square", {}),
-    "sin": ("sin", {}),
-    "cos": ("cos", {}),
-    "erf": ("erf", {}),
-    "floor": ("floor", {}),
-    "ceil": ("ceil", {}),
-    "round": ("round_nearest", {}),
-    "sign": ("sign", {}),
-}
 
 
 def pointwise(b: Builder, kind: str, *xs: Op, **attrs: Any) -> Op:
@@ -59,14 +21,14 @@ def broadcast(b: Builder, kind: str, node: Tensor, dtype: str) -> Op:
     return b.emit(kind, [b.aligned(operand, rank) for operand in node.inputs], layout(node.shape), None, dtype)
 
 
-@rule(*_BINARY)
-def _binary(b: Builder, node: Tensor) -> Op:
-    return broadcast(b, _BINARY[node.op], node, "f16")
-
-
-@rule(*_COMPARE)
-def _compare(b: Builder, node: Tensor) -> Op:
-    return broadcast(b, _COMPARE[node.op], node, "i1")
+@rule(*(name for name, declared in definitions().items() if declared.in_backend and declared.in_backend.is_plain))
+def _one_op(b: Builder, node: Tensor) -> Op:
+    """By the row of the declaration."""
+    row = node.definition.in_backend
+    assert row is not None
+    if len(node.inputs) == 2:
+        return broadcast(b, row.name, node, "i1" if node.dtype == "bool" else "f16")
+    return pointwise(b, row.name, b.value(node.inputs[0]), **row.stated(dict(node.signature.attrs)))
 
 
 @rule("floor_div")
@@ -90,29 +52,8 @@ def _cast(b: Builder, node: Tensor) -> Op:
     return x if node.inputs[0].dtype == "fp16" else pointwise(b, "cast", x, to="f16")
 
 
-@rule(*_UNARY)
-def _unary(b: Builder, node: Tensor) -> Op:
-    kind, attrs = _UNARY[node.op]
-    return pointwise(b, kind, b.value(node.inputs[0]), **attrs)
-
-
 def _scalars(node: Tensor) -> list[float]:
     return [float(value) for _, value in node.signature.attrs]
-
-
-@rule("log", "rsqrt", "inverse")
-def _shifted(b: Builder, node: Tensor) -> Op:
-    kind = {"log": "log2", "rsqrt": "r_sqrt", "inverse": "invert"}[node.op]
-    (eps,) = _scalars(node)
-    attrs: dict[str, Any] = {"base_e": True} if node.op == "log" else {}
-    return pointwise(b, kind, b.value(node.inputs[0]), **attrs, **({"epsilon": eps} if eps else {}))
-
-
-@rule("elu", "leaky_relu")
-def _slope(b: Builder, node: Tensor) -> Op:
-    (alpha,) = _scalars(node)
-    x = b.value(node.inputs[0])
-    return pointwise(b, "elu", x, alpha=alpha) if node.op == "elu" else leaky(b, x, alpha)
 
 
 def leaky(b: Builder, x: Op, alpha: float) -> Op:
@@ -128,16 +69,10 @@ def affine(b: Builder, x: Op, gain: float, bias: float) -> Op:
     return pointwise(b, "gain_offset_control", x, gain=gain, bias=bias)
 
 
-@rule("clip", "threshold")
-def _clip(b: Builder, node: Tensor) -> Op:
-    low, high = (*_scalars(node), math.inf)[:2]
-    return clamp(b, b.value(node.inputs[0]), low, high)
-
-
-@rule("scaled_tanh")
-def _scaled_tanh(b: Builder, node: Tensor) -> Op:
-    alpha, beta = _scalars(node)
-    return pointwise(b, "tanh", b.value(node.inputs[0]), alpha=alpha, beta=beta)
+@rule("threshold")
+def _threshold(b: Builder, node: Tensor) -> Op:
+    (low,) = _scalars(node)
+    return clamp(b, b.value(node.inputs[0]), low, math.inf)
 
 
 @rule("thresholded_relu")
@@ -158,11 +93,6 @@ def _clamped(b: Builder, node: Tensor) -> Op:
 @rule("sigmoid_hard")
 def _hard_sigmoid(b: Builder, node: Tensor) -> Op:
     return clamp(b, affine(b, b.value(node.inputs[0]), *_scalars(node)), 0.0, 1.0)
-
-
-@rule("linear_activation")
-def _linear(b: Builder, node: Tensor) -> Op:
-    return affine(b, b.value(node.inputs[0]), *_scalars(node))
 
 
 @rule("softplus")

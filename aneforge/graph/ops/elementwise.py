@@ -60,11 +60,19 @@ def _quiet(function: Callable) -> Callable:
     return run
 
 
-ADD = _binary("add", "a + b", np.add, lambda g, y, a, b: (g, g), T.ARITHMETIC)
-SUB = _binary("sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g), T.ARITHMETIC)
-MUL = _binary("mul", "a * b", np.multiply, lambda g, y, a, b: (g * b, g * a), T.ARITHMETIC, T.SCALING)
+ADD = _binary("add", "a + b", np.add, lambda g, y, a, b: (g, g), T.ARITHMETIC, backend="add a b")
+SUB = _binary("sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g), T.ARITHMETIC, backend="sub a b")
+MUL = _binary(
+    "mul", "a * b", np.multiply, lambda g, y, a, b: (g * b, g * a), T.ARITHMETIC, T.SCALING, backend="mult a b"
+)
 DIV = _binary(
-    "real_div", "a / b", _quiet(np.divide), lambda g, y, a, b: (g / b, -(g * y) / b), T.ARITHMETIC, T.SCALING
+    "real_div",
+    "a / b",
+    _quiet(np.divide),
+    lambda g, y, a, b: (g / b, -(g * y) / b),
+    T.ARITHMETIC,
+    T.SCALING,
+    backend="div a b",
 )
 FLOOR_DIV = _binary("floor_div", "The whole part of a / b, rounded down.", _quiet(np.floor_divide), no_derivative=STEP)
 MOD = _binary("mod", "a - b * floor(a / b)", _quiet(np.mod), lambda g, y, a, b: (g, -(g * floor_div(a, b))))
@@ -73,6 +81,7 @@ POW = _binary(
     "a to the power b",
     _quiet(np.power),
     lambda g, y, a, b: (g * b * a ** (b - 1.0), g * y * a.log()),
+    backend="power a b",
 )
 MAXIMUM = _binary(
     "maximum",
@@ -80,6 +89,7 @@ MAXIMUM = _binary(
     np.maximum,
     lambda g, y, a, b: (where(a.greater_equal(b), g, g * 0.0), where(a.greater_equal(b), g * 0.0, g)),
     T.ARITHMETIC,
+    backend="max a b",
 )
 MINIMUM = _binary(
     "minimum",
@@ -87,6 +97,7 @@ MINIMUM = _binary(
     np.minimum,
     lambda g, y, a, b: (where(a.less_equal(b), g, g * 0.0), where(a.less_equal(b), g * 0.0, g)),
     T.ARITHMETIC,
+    backend="min a b",
 )
 ATAN2 = _binary(
     "atan2",
@@ -96,14 +107,16 @@ ATAN2 = _binary(
     mil="",
 )
 COMPARISONS = {
-    name: _binary(name, f"a {sign} b, as bool", function, dtypes="compare", no_derivative=TRUTH_VALUES)
-    for name, sign, function in (
-        ("equal", "==", np.equal),
-        ("not_equal", "!=", np.not_equal),
-        ("less", "<", np.less),
-        ("less_equal", "<=", np.less_equal),
-        ("greater", ">", np.greater),
-        ("greater_equal", ">=", np.greater_equal),
+    name: _binary(
+        name, f"a {sign} b, as bool", function, dtypes="compare", no_derivative=TRUTH_VALUES, backend=f"{kind} a b"
+    )
+    for name, sign, function, kind in (
+        ("equal", "==", np.equal, "equal"),
+        ("not_equal", "!=", np.not_equal, "not_equal"),
+        ("less", "<", np.less, "less_than"),
+        ("less_equal", "<=", np.less_equal, "less_than_equal"),
+        ("greater", ">", np.greater, "greater_than"),
+        ("greater_equal", ">=", np.greater_equal, "greater_than_equal"),
     )
 }
 LOGICAL = {
@@ -138,13 +151,19 @@ class SELECT:
 
 
 def _unary(
-    name: str, doc: str, reference: Callable, derivative: Callable | None = None, mil: str | None = None
+    name: str,
+    doc: str,
+    reference: Callable,
+    derivative: Callable | None = None,
+    backend: str = "",
+    mil: str | None = None,
 ) -> OpDef:
+    """A function of one tensor. MIL has it under the same name unless stated; ``backend`` is the row of its one op."""
     body = {"__doc__": doc, "shape": same_shape, "reference": _quiet(reference)}
     if derivative is not None:
         body["derivative"] = lambda g, y, x: [derivative(g, y, x)]
     spelled = f"{name} x" if mil is None else mil
-    return op(name, "x", no_derivative="" if derivative else STEP, mil=spelled)(type(name, (), body))
+    return op(name, "x", no_derivative="" if derivative else STEP, mil=spelled, backend=backend)(type(name, (), body))
 
 
 def _step(x: Tensor, above: float = 0.0) -> Tensor:
@@ -156,12 +175,13 @@ _SQRT_HALF_PI = math.sqrt(2.0 / math.pi)
 UNARY: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
-        _unary("relu", "max(x, 0)", lambda x: np.maximum(x, 0), lambda g, y, x: g * _step(x)),
+        _unary("relu", "max(x, 0)", lambda x: np.maximum(x, 0), lambda g, y, x: g * _step(x), backend="relu x"),
         _unary(
             "relu6",
             "min(max(x, 0), 6)",
             lambda x: np.clip(x, 0, 6),
             lambda g, y, x: g * _step(x) * x.less(6.0).cast(),
+            backend="n_relu x | max_val=6.0",
         ),
         _unary(
             "gelu",
@@ -175,32 +195,51 @@ UNARY: dict[str, OpDef] = {
                 )
             ),
             mil="gelu x | mode=EXACT",
+            backend="gelu x",
         ),
         _unary(
             "silu",
             "x * sigmoid(x)",
             lambda x: x / (1 + np.exp(-x)),
             lambda g, y, x: g * (x.sigmoid() * (1.0 + x * (1.0 - x.sigmoid()))),
+            backend="swish x",
         ),
-        _unary("sigmoid", "1 / (1 + exp(-x))", lambda x: 1 / (1 + np.exp(-x)), lambda g, y, x: g * y * (1.0 - y)),
-        _unary("tanh", "hyperbolic tangent", np.tanh, lambda g, y, x: g * (1.0 - y * y)),
-        _unary("exp", "e to the x", np.exp, lambda g, y, x: g * y),
-        _unary("exp2", "2 to the x", np.exp2, lambda g, y, x: times(g * y, math.log(2))),
-        _unary("sqrt", "square root", np.sqrt, lambda g, y, x: g * 0.5 / y),
-        _unary("abs", "magnitude", np.abs, lambda g, y, x: g * x.sign()),
-        _unary("square", "x * x", np.square, lambda g, y, x: g * x * 2.0),
-        _unary("sin", "sine", np.sin, lambda g, y, x: g * x.cos()),
-        _unary("cos", "cosine", np.cos, lambda g, y, x: -(g * x.sin())),
-        _unary("erf", "error function", _erf, lambda g, y, x: times(g * (-(x * x)).exp(), 2 / math.sqrt(math.pi))),
+        _unary(
+            "sigmoid",
+            "1 / (1 + exp(-x))",
+            lambda x: 1 / (1 + np.exp(-x)),
+            lambda g, y, x: g * y * (1.0 - y),
+            backend="sigmoid x",
+        ),
+        _unary("tanh", "hyperbolic tangent", np.tanh, lambda g, y, x: g * (1.0 - y * y), backend="tanh x"),
+        _unary("exp", "e to the x", np.exp, lambda g, y, x: g * y, backend="exp2 x | base_e=True"),
+        _unary("exp2", "2 to the x", np.exp2, lambda g, y, x: times(g * y, math.log(2)), backend="exp2 x"),
+        _unary("sqrt", "square root", np.sqrt, lambda g, y, x: g * 0.5 / y, backend="sqrt x"),
+        _unary("abs", "magnitude", np.abs, lambda g, y, x: g * x.sign(), backend="abs x"),
+        _unary("square", "x * x", np.square, lambda g, y, x: g * x * 2.0, backend="square x"),
+        _unary("sin", "sine", np.sin, lambda g, y, x: g * x.cos(), backend="sin x"),
+        _unary("cos", "cosine", np.cos, lambda g, y, x: -(g * x.sin()), backend="cos x"),
+        _unary(
+            "erf",
+            "error function",
+            _erf,
+            lambda g, y, x: times(g * (-(x * x)).exp(), 2 / math.sqrt(math.pi)),
+            backend="erf x",
+        ),
         _unary("softplus", "log(1 + exp(x))", lambda x: np.logaddexp(0, x), lambda g, y, x: g * x.sigmoid()),
         _unary(
             "softsign", "x / (1 + |x|)", lambda x: x / (1 + np.abs(x)), lambda g, y, x: g / (x.abs() + 1.0).square()
         ),
         _unary("atan", "arc tangent", np.arctan, lambda g, y, x: g / (x * x + 1.0)),
-        _unary("floor", "round down", np.floor),
-        _unary("ceil", "round up", np.ceil),
-        _unary("round", "round to the nearest; ties to even here, away from zero on the engine", np.round),
-        _unary("sign", "-1, 0 or 1", np.sign),
+        _unary("floor", "round down", np.floor, backend="floor x"),
+        _unary("ceil", "round up", np.ceil, backend="ceil x"),
+        _unary(
+            "round",
+            "round to the nearest; ties to even here, away from zero on the engine",
+            np.round,
+            backend="round_nearest x",
+        ),
+        _unary("sign", "-1, 0 or 1", np.sign, backend="sign x"),
         # No chip has these natively; phase 0 of the compiler rewrites them.
         _unary("tan", "tangent", np.tan, lambda g, y, x: g * (1.0 + y * y)),
         _unary("asin", "arc sine", np.arcsin, lambda g, y, x: g / (1.0 - x * x).sqrt()),
@@ -214,13 +253,15 @@ UNARY: dict[str, OpDef] = {
 }
 
 
-def _scaled(name: str, attributes: str, doc: str, reference: Callable, derivative: Callable, *traits: T) -> OpDef:
+def _scaled(
+    name: str, attributes: str, doc: str, reference: Callable, derivative: Callable, *traits: T, backend: str = ""
+) -> OpDef:
     """A pointwise function with scalar attributes; behind ``>`` is what MIL calls one."""
     body = {"__doc__": doc, "shape": same_shape}
     body["reference"] = lambda x, **attrs: _quiet(lambda v: reference(v, *attrs.values()))(x)
     body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
     own_names = " ".join(attribute.partition(">")[0] for attribute in attributes.split())
-    return op(name, "x", own_names, *traits, mil=f"{name} x | {attributes}")(type(name, (), body))
+    return op(name, "x", own_names, *traits, mil=f"{name} x | {attributes}", backend=backend)(type(name, (), body))
 
 
 def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
@@ -230,21 +271,37 @@ def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
 SCALED: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
-        _scaled("log", "eps>epsilon", "log(x + eps)", lambda x, e: np.log(x + e), lambda g, y, x, e: g * x.inverse(e)),
+        _scaled(
+            "log",
+            "eps>epsilon",
+            "log(x + eps)",
+            lambda x, e: np.log(x + e),
+            lambda g, y, x, e: g * x.inverse(e),
+            backend="log2 x | base_e=True eps>epsilon?=0.0",
+        ),
         _scaled(
             "rsqrt",
             "eps>epsilon",
             "1 / sqrt(x + eps)",
             lambda x, e: 1 / np.sqrt(x + e),
             lambda g, y, x, e: g * y * y * y * -0.5,
+            backend="r_sqrt x | eps>epsilon?=0.0",
         ),
-        _scaled("inverse", "eps>epsilon", "1 / (x + eps)", lambda x, e: 1 / (x + e), lambda g, y, x, e: -(g * y * y)),
+        _scaled(
+            "inverse",
+            "eps>epsilon",
+            "1 / (x + eps)",
+            lambda x, e: 1 / (x + e),
+            lambda g, y, x, e: -(g * y * y),
+            backend="invert x | eps>epsilon?=0.0",
+        ),
         _scaled(
             "elu",
             "alpha",
             "x, or alpha * (exp(x) - 1) below zero",
             lambda x, a: np.where(x > 0, x, a * np.expm1(x)),
             lambda g, y, x, a: where(x.greater(0.0), g, g * scaled("linear_activation", y, 1.0, a)),
+            backend="elu x | alpha",
         ),
         _scaled(
             "leaky_relu",
@@ -252,6 +309,7 @@ SCALED: dict[str, OpDef] = {
             "x, or alpha * x below zero",
             lambda x, a: np.where(x > 0, x, a * x),
             lambda g, y, x, a: where(x.greater(0.0), g, times(g, a)),
+            backend="leaky_relu x | alpha>negative_slope",
         ),
         _scaled(
             "clip",
@@ -259,6 +317,7 @@ SCALED: dict[str, OpDef] = {
             "min(max(x, lo), hi)",
             np.clip,
             lambda g, y, x, lo, hi: g * x.greater_equal(lo).cast() * x.less_equal(hi).cast(),
+            backend="clamped_relu x | lo>min_val hi>max_val",
         ),
         _scaled(
             "scaled_tanh",
@@ -266,6 +325,7 @@ SCALED: dict[str, OpDef] = {
             "alpha * tanh(beta * x)",
             lambda x, a, b: a * np.tanh(b * x),
             lambda g, y, x, a, b: times(g * (1.0 - times(x, b).tanh().square()), a * b),
+            backend="tanh x | alpha beta",
         ),
         _scaled(
             "threshold",
@@ -302,6 +362,7 @@ SCALED: dict[str, OpDef] = {
             lambda x, a, b: a * x + b,
             lambda g, y, x, a, b: times(g, a),
             T.SCALING,
+            backend="gain_offset_control x | alpha>gain beta>bias",
         ),
     )
 }

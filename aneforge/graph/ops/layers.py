@@ -145,7 +145,10 @@ def _rearranged(name: str, doc: str, inverse: str, *, enlarges: bool, channel_fi
         return [make(definition(inverse), (g,), {"rows": rows, "columns": columns})]
 
     body = {"__doc__": doc, "shape": shape, "reference": reference, "derivative": derivative}
-    return op(name, "x", "rows columns", gate=gate, native_layer=True)(type(name, (), body))
+    kind = name.removeprefix("native_")
+    return op(name, "x", "rows columns", gate=gate, native_layer=True, backend=f"{kind} x | :blocks")(
+        type(name, (), body)
+    )
 
 
 SPACE_TO_CHANNEL = _rearranged(

@@ -21,7 +21,9 @@ def _keep_dims(x: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axes else extent for i, extent in enumerate(x))
 
 
-def _reduce(name: str, doc: str, reference: Callable, derivative: Callable, gate: str = "") -> OpDef:
+def _reduce(
+    name: str, doc: str, reference: Callable, derivative: Callable, gate: str = "", backend: str = ""
+) -> OpDef:
     def run(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         with np.errstate(all="ignore"):
             return reference(x, axes)
@@ -29,7 +31,7 @@ def _reduce(name: str, doc: str, reference: Callable, derivative: Callable, gate
     body: dict[str, Any] = {"__doc__": doc, "shape": _keep_dims, "reference": run}
     body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
     mil = f"{gate or name} x | axes keep_dims=True"
-    return op(name, "x", "axes", T.REDUCTION, gate=gate or name, mil=mil)(type(name, (), body))
+    return op(name, "x", "axes", T.REDUCTION, gate=gate or name, mil=mil, backend=backend)(type(name, (), body))
 
 
 def _spread(g: Tensor, x: Tensor) -> Tensor:
@@ -47,7 +49,12 @@ REDUCTIONS: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
         _reduce(
-            "sum", "sum", lambda x, a: x.sum(axis=a, keepdims=True), lambda g, y, x, a: _spread(g, x), "reduce_sum"
+            "sum",
+            "sum",
+            lambda x, a: x.sum(axis=a, keepdims=True),
+            lambda g, y, x, a: _spread(g, x),
+            "reduce_sum",
+            "reduce_sum x | axes:places",
         ),
         _reduce(
             "mean",
@@ -55,6 +62,7 @@ REDUCTIONS: dict[str, OpDef] = {
             lambda x, a: x.mean(axis=a, keepdims=True),
             lambda g, y, x, a: _spread(times(g, y.size / x.size), x),
             "reduce_mean",
+            "reduce_avg x | axes:places",
         ),
         _reduce(
             "amax",
@@ -62,6 +70,7 @@ REDUCTIONS: dict[str, OpDef] = {
             lambda x, a: x.max(axis=a, keepdims=True),
             lambda g, y, x, a: g * _share(x.equal(y).cast(), a),
             "reduce_max",
+            "reduce_max x | axes:places",
         ),
         _reduce(
             "amin",
@@ -69,6 +78,7 @@ REDUCTIONS: dict[str, OpDef] = {
             lambda x, a: x.min(axis=a, keepdims=True),
             lambda g, y, x, a: g * _share(x.equal(y).cast(), a),
             "reduce_min",
+            "reduce_min x | axes:places",
         ),
         _reduce(
             "sum_square",
@@ -76,6 +86,7 @@ REDUCTIONS: dict[str, OpDef] = {
             lambda x, a: np.square(x).sum(axis=a, keepdims=True),
             lambda g, y, x, a: g * x * 2.0,
             "reduce_sum_square",
+            "reduce_sum x | axes:places square_input=True",
         ),
         _reduce(
             "l1_norm",

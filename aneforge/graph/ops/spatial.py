@@ -319,7 +319,9 @@ def condensed(x: Shape, rows: int, columns: int) -> Shape:
     return x[0], x[1] * rows * columns, x[2] // rows, x[3] // columns
 
 
-def rearrange(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool, factor: str) -> OpDef:
+def rearrange(
+    name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool, factor: str, backend: str = ""
+) -> OpDef:
     """Declare one of the rearrangements of the model language, which has one factor, by its name there. The derivative
     is its inverse."""
     move, shape = (to_space, enlarged) if enlarges else (to_depth, condensed)
@@ -329,7 +331,9 @@ def rearrange(name: str, doc: str, inverse: str, *, enlarges: bool, channel_firs
         "reference": lambda x, r: move(x, r, r, channel_first),
         "derivative": lambda g, y, x, r: [make(definition(inverse), (g,), {"r": r})],
     }
-    return op(name, "x", "r", mil=f"{name} x | r>{factor}")(type(name, (), body))
+    return op(name, "x", "r", mil=f"{name} x | r>{factor}", backend=f"{backend or name} x | :blocks")(
+        type(name, (), body)
+    )
 
 
 PIXEL_SHUFFLE = rearrange(
@@ -355,6 +359,7 @@ DEPTH_TO_SPACE = rearrange(
     enlarges=True,
     channel_first=False,
     factor="block_size",
+    backend="channel_to_space",  # PixelShuffle keeps the pixels of a channel together (layers.json)
 )
 SPACE_TO_DEPTH = rearrange(
     "space_to_depth",
@@ -363,6 +368,7 @@ SPACE_TO_DEPTH = rearrange(
     enlarges=False,
     channel_first=False,
     factor="block_size",
+    backend="space_to_channel",
 )
 
 
