@@ -128,9 +128,9 @@ OPS: dict[str, Declaration] = {
     "tanh": _activation("x | alpha:f?=1.0 beta:f?=1.0", "Type=*"),
     "swish": _activation("x | hard:u?", ":hard"),
     "gelu": _activation("x | approximation:s?=exact", "Type=GELU"),
-    "r_sqrt": _activation(_SHIFTED, "Type=Rsqrt epsilon>Epsilon?"),  # no key is published for an epsilon
-    "invert": _activation(_SHIFTED, "Type=Inv epsilon>Epsilon?"),
-    "log2": _activation(f"{_SHIFTED} base_e:u?", ":base epsilon>Epsilon?"),
+    "r_sqrt": _activation(_SHIFTED, "Type=Rsqrt epsilon>Epsilon?=0.0"),  # no key is published for an epsilon
+    "invert": _activation(_SHIFTED, "Type=Inv epsilon>Epsilon?=0.0"),
+    "log2": _activation(f"{_SHIFTED} base_e:u?", ":base epsilon>Epsilon?=0.0"),
     "exp2": _activation("x | base_e:u?", ":base"),
     # Scales and number formats.
     "gain_offset_control": _op(
