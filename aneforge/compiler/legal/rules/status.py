@@ -3,15 +3,15 @@
 In this order: a record of ``gate_limits.json``; what Core ML's segmenter was seen to leave to the CPU; the measured
 sweep of the whole vocabulary on an A16-tier chip; the op's row in the table of :mod:`aneforge.targets.ops`. That table
 has the records of the direct route in it, so that on this route every answer is also that of ``op_status``. Each is a
-row of ``_ROWS``, and the first row that has an answer gives it.
+row of ``ROWS``, and the first row that has an answer gives it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN
@@ -56,32 +56,19 @@ def known_names() -> frozenset[str]:
     return frozenset((*op_names(), *tags, *swept, *_own()))
 
 
-@dataclass(frozen=True)
-class _Question:
-    """An op by name, the chip and the route, with what the table of routes has for them."""
+class _Question(NamedTuple):
+    """An op by name, the chip's tier and the route, with what the table of routes has for them."""
 
     op: str
     chip: Facts
+    tier: str | None
     route: str
-    runtime: str = "direct"
+    runtime: str
+    routes: OpRoutes | None
+    is_direct: bool
+    is_older: bool
 
     @property
-    def is_direct(self) -> bool:
-        return self.route == "direct"
-
-    @cached_property
-    def tier(self) -> str | None:
-        return self.chip.get("tier")
-
-    @property
-    def is_older(self) -> bool:
-        return self.tier == Family.OLDER.name
-
-    @cached_property
-    def routes(self) -> OpRoutes | None:
-        return _routes_of(self.op)
-
-    @cached_property
     def status(self) -> Fact[str]:
         """The cell of the table for this route and tier."""
         if self.tier is None:
@@ -89,19 +76,25 @@ class _Question:
         assert self.routes is not None
         return (self.routes.direct if self.is_direct else self.routes.conversion)[Family[self.tier]]
 
-    @cached_property
+    @property
     def value(self) -> str:
         """The cell, read as "does the vendor's compiler take it"."""
         if not self.is_direct and _lacks_conversion(self):
             return "reject"
-        is_taken = self.status.value == "native" or (self.is_direct and _is_gated_by_byte(self))
-        return "accept" if is_taken else self.status.value
+        # From A13 on a support byte decides where there is one; the unit's validator reads it.
+        by_byte = self.is_direct and not self.is_older and has_support_byte(self.op)
+        return "accept" if by_byte or self.status.value == "native" else self.status.value
+
+
+def _question(op: str, chip: Facts, route: str, runtime: str = "direct") -> _Question:
+    tier = chip.get("tier")
+    return _Question(op, chip, tier, route, runtime, _routes_of(op), route == "direct", tier == Family.OLDER.name)
 
 
 def op_answer(op: str, chip: Facts, route: str, runtime: str = "direct") -> OpAnswer:
     """The answer for the name alone. An unknown name is rejected, never assumed to be native."""
-    question = _Question(op, chip, route, runtime)
-    return next(answer for row in _ROWS if (answer := row(question)) is not None)
+    question = _question(op, chip, route, runtime)
+    return next(answer for row in ROWS if (answer := row(question)) is not None)
 
 
 def _unknown(question: _Question) -> OpAnswer | None:
@@ -220,7 +213,7 @@ def _refused(question: _Question) -> OpAnswer:
     return OpAnswer(question.value, rule, why, status, f"{_other_route(question)}{_hint(op)}", stage, string)
 
 
-_ROWS: tuple[Callable[[_Question], OpAnswer | None], ...] = (
+ROWS: tuple[Callable[[_Question], OpAnswer | None], ...] = (
     _unknown,
     _below_the_model_language,
     _record,
@@ -238,11 +231,6 @@ def _routes_of(op: str) -> OpRoutes | None:
         return op_routes(op)
     except UnknownNameError:  # a name that only the sweep or a record has
         return None
-
-
-def _is_gated_by_byte(question: _Question) -> bool:
-    """From A13 on a support byte decides where there is one; the unit's validator reads it."""
-    return not question.is_older and has_support_byte(question.op)
 
 
 def _lacks_conversion(question: _Question) -> bool:
@@ -301,7 +289,7 @@ def attested(op: str, chip: Facts, route: str) -> tuple[str, Fact[Any]]:
         return "validator", Fact(None)
     row = mil_row(op)
     if route == "conversion" and family is Family.A16 and row is not None and "m5_sweep" in row:
-        swept = _sweep(_Question(op, chip, route))
+        swept = _sweep(_question(op, chip, route))
         if swept is not None and swept.value == "accept":
             return "measured run", swept.evidence
     seen = (_routes_of(name) for name in (op, *spellings_of(op)) if name in known_names())
