@@ -190,11 +190,6 @@ def _gather_places(b: Builder, node: Tensor) -> Op:
     return b.emit("gather_nd", (b.value(node.inputs[0]), index), layout(node.shape), attrs)
 
 
-@rule("live_state")
-def _live_state(b: Builder, node: Tensor) -> Op:
-    return b.emit("state", (), layout(node.shape), {"name": dict(node.signature.attrs)["name"]})
-
-
 @rule("ring_write")
 def _ring_write(b: Builder, node: Tensor) -> Op:
     x, state = (b.value(operand) for operand in node.inputs)
@@ -208,57 +203,6 @@ def _ring_read(b: Builder, node: Tensor) -> Op:
     state = b.value(node.inputs[0])
     attrs = {"offset": offset % state.shape[4], "size": size}
     return b.emit("ring_buffer_reader", (state,), layout(node.shape), attrs)
-
-
-@rule("resample")
-def _resample(b: Builder, node: Tensor) -> Op:
-    (_, method), (_, coordinates) = node.signature.attrs
-    attrs = {"coordinate_mode": coordinates, "sampling_method": method, "sampling_mode": "Default"}
-    operands = [b.value(operand) for operand in node.inputs]
-    return b.emit("resample", operands, layout(node.shape), {**attrs, "background_value": 0.0})
-
-
-@rule("crop_resize")
-def _crop_resize(b: Builder, node: Tensor) -> Op:
-    (_, crop), (_, output) = node.signature.attrs
-    attrs = {"output_dims": output, "crop_dims": crop, "sampling_method": "Linear"}
-    operands = [b.value(operand) for operand in node.inputs]
-    return b.emit("crop_resize", operands, layout(node.shape), {**attrs, "sampling_mode": "UnalignedCorners"})
-
-
-@rule("native_unflatten")
-def _unflatten(b: Builder, node: Tensor) -> Op:
-    size = node.signature.attrs[0][1]
-    return b.emit("unflatten", (b.value(node.inputs[0]),), layout(node.shape), {"destination_size": size})
-
-
-@rule("kernel_rasterizer")
-def _kernel_rasterizer(b: Builder, node: Tensor) -> Op:
-    x = b.value(node.inputs[0])
-    settings = {"KernelWidth": 1, "KernelHeight": 1, "NumGroups": 1, "RasterizerMode": "UnfoldedChannels"}
-    return b.unit("KernelRasterizer", (x,), x.shape, **settings)
-
-
-@rule("minmax_norm")
-def _minmax(b: Builder, node: Tensor) -> Op:
-    (_, dimension), (_, eps) = node.signature.attrs
-    x = b.value(node.inputs[0])
-    return b.unit("MinMaxNormalization", (x,), x.shape, Dimension=dimension, Epsilon=eps)
-
-
-@rule("scaled_elementwise")
-def _scaled(b: Builder, node: Tensor) -> Op:
-    (_, kind), (_, scale) = node.signature.attrs
-    operands = [b.value(operand) for operand in node.inputs]
-    return b.emit("scaled_elementwise", operands, layout(node.shape), {"mode": kind, "scale": float(scale)})
-
-
-@rule("affine")
-def _affine(b: Builder, node: Tensor) -> Op:
-    x, transform = node.inputs
-    height, width, corners = (value for _, value in node.signature.attrs)
-    sizes = {"Height": height, "Width": width, "AlignCorners": corners}
-    return b.unit("AffineTransform", (b.value(x), b.value(transform)), layout(node.shape), **sizes)
 
 
 @rule("dropout")

@@ -23,12 +23,15 @@ def broadcast(b: Builder, kind: str, node: Tensor, dtype: str) -> Op:
 
 @rule(*(name for name, declared in definitions().items() if declared.in_backend and declared.in_backend.is_plain))
 def _one_op(b: Builder, node: Tensor) -> Op:
-    """By the row of the declaration."""
-    row = node.definition.in_backend
+    """By the row of the declaration; pairs stretch along axes of one."""
+    row, shape = node.definition.in_backend, layout(node.shape)
     assert row is not None
-    if len(node.inputs) == 2:
+    attrs = row.stated(dict(node.signature.attrs))
+    if node.definition.operands == ("a", "b"):
         return broadcast(b, row.name, node, "i1" if node.dtype == "bool" else "f16")
-    return pointwise(b, row.name, b.value(node.inputs[0]), **row.stated(dict(node.signature.attrs)))
+    operands = [b.value(operand) for operand in node.inputs]
+    kind, _, tag = row.name.partition(":")
+    return b.unit(tag, operands, shape, **attrs) if tag else b.emit(kind, operands, shape, attrs)
 
 
 @rule("floor_div")

@@ -80,7 +80,13 @@ class SDPA:
 DIMENSIONS = {"Width": 3, "Height": 2, "Channel": 1}
 
 
-@op("minmax_norm", "x", "dimension eps", native_layer=True)
+@op(
+    "minmax_norm",
+    "x",
+    "dimension eps",
+    native_layer=True,
+    backend="unit:MinMaxNormalization x | dimension>Dimension eps>Epsilon",
+)
 class MINMAX_NORM:
     """Each line mapped from its own range to 0 .. 1."""
 
@@ -246,7 +252,9 @@ class FLATTEN:
         return [g.reshape(x.shape)]
 
 
-@op("native_unflatten", "x", "size", gate="Unflatten", native_layer=True)
+@op(
+    "native_unflatten", "x", "size", gate="Unflatten", native_layer=True, backend="unflatten x | size>destination_size"
+)
 class NATIVE_UNFLATTEN:
     """A line of channels as an image; every variant fails lowering (layers.json)."""
 
@@ -266,7 +274,13 @@ class NATIVE_UNFLATTEN:
         return [g.reshape(x.shape)]
 
 
-@op("kernel_rasterizer", "x", "", gate="KernelRasterizer", native_layer=True)
+@op(
+    "kernel_rasterizer",
+    "x",
+    gate="KernelRasterizer",
+    native_layer=True,
+    backend="unit:KernelRasterizer x | KernelWidth=1 KernelHeight=1 NumGroups=1 RasterizerMode=UnfoldedChannels",
+)
 class KERNEL_RASTERIZER:
     """A map unfolded into channels; only the form that changes nothing compiles."""
 
@@ -287,7 +301,7 @@ class KERNEL_RASTERIZER:
 SCALED_OPS = {"Add": np.add, "Mult": np.multiply, "Min": np.minimum, "Max": np.maximum}
 
 
-@op("scaled_elementwise", "x z", "kind scale", native_layer=True)
+@op("scaled_elementwise", "x z", "kind scale", native_layer=True, backend="scaled_elementwise a b | kind>mode scale")
 class SCALED_ELEMENTWISE:
     """scale * (x op z); a product ignores the scale, as the layer does."""
 

@@ -245,6 +245,7 @@ def _nearest(size: int, out: int) -> list[int]:
     no_derivative=SAMPLED,
     mil="affine x transform_matrix | output_h>output_height output_w>output_width sampling_mode=bilinear "
     "padding_mode=constant padding_value=0.0 coordinates_mode=normalized_minus_one_to_one align_corners",
+    backend="unit:AffineTransform x transform | output_h>Height output_w>Width align_corners>AlignCorners",
 )
 class AFFINE:
     """2-D affine warp; transform is [N, 6] in coordinates from -1 to 1, outside is zero."""

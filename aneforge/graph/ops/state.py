@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BUFFER = "a buffer of the engine; make the state an input and an output"
 
 
-@op("live_state", "", "size name", T.LEAF, gate="state", no_mil=_BUFFER)
+@op("live_state", "", "size name", T.LEAF, gate="state", no_mil=_BUFFER, backend="state | name")
 class LIVE_STATE:
     """A buffer that a program keeps between calls; zeros before the first one."""
 
