@@ -124,7 +124,7 @@ def forgotten(keys: frozenset[str]) -> Iterator[int]:
     ]
     sweeps = {"_sweep": "AF.sweep", "_segmenter": "M6.disp"}
     gone = [name for name, key in sweeps.items() if key in keys]
-    patches = [mock.patch.object(status, name, return_value=None) for name in gone]
+    patches: list[Any] = [mock.patch.object(status, name, return_value=None) for name in gone]
     rows = tuple(row for row in status.ROWS if row.__name__ not in gone)
     patches.append(mock.patch.object(status, "ROWS", rows))
     try:

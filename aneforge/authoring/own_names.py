@@ -44,9 +44,9 @@ def _params(row: str) -> dict[str, Param]:
     for word in row.split():
         key, _, rest = word.partition(":")
         kind, _, default = rest.partition("=")
-        required, values = kind.endswith("!"), tuple(kind.removesuffix("!").split(","))
+        required, values = kind.endswith("!"), kind.removesuffix("!").split(",")
         if len(values) > 1:
-            params[key] = Param(key, "enum", required, None if required else values[0], values)
+            params[key] = Param(key, "enum", required, None if required else values[0], tuple(values))
         else:
             params[key] = Param(key, values[0], required, ast.literal_eval(default) if default else None)
     return params

@@ -69,7 +69,7 @@ class _Question(NamedTuple):
     is_older: bool
 
     @property
-    def status(self) -> Fact[str]:
+    def status(self) -> Fact[Any]:
         """The cell of the table for this route and tier."""
         if self.tier is None:
             return Fact(None, note="reference profile without a tier")
@@ -236,7 +236,7 @@ def _routes_of(op: str) -> OpRoutes | None:
 def _lacks_conversion(question: _Question) -> bool:
     """Whether the vendor's conversion has no form; our own rewrites are not counted (chapter 26, sine and cosine)."""
     assert question.routes is not None
-    cell, is_const = (mil_row(question.op) or {}).get(question.tier), question.op.startswith("const")
+    cell, is_const = (mil_row(question.op) or {}).get(str(question.tier)), question.op.startswith("const")
     lacking = {"gated": True, "none": not is_const, "bridge": not is_const and question.routes.rule == "op matrix"}
     return question.routes.rule == "no native form" or lacking.get(str(cell), False)
 
