@@ -73,11 +73,11 @@ class OpDef:
     backend: str = ""
     """The backend op that computes it, as such a row; empty where more than one does, or none."""
 
-    @property
+    @functools.cached_property
     def in_mil(self) -> Spelling | None:
         return spelling(self.mil, self.name) if self.mil else None
 
-    @property
+    @functools.cached_property
     def in_backend(self) -> Spelling | None:
         return spelling(self.backend, self.name) if self.backend else None
 

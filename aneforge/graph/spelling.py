@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 
@@ -45,16 +45,16 @@ class Spelling:
     settings: tuple[Setting, ...]
     """In the order of the row; a constant has no name of ours, and its value is the default."""
 
-    @property
+    @cached_property
     def constants(self) -> dict[str, Any]:
         return {setting.theirs: setting.default for setting in self.settings if setting.is_constant}
 
-    @property
+    @cached_property
     def renamed(self) -> list[Setting]:
         """Attributes that have only another name."""
         return [setting for setting in self.settings if not setting.is_constant and not setting.form]
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether names and constants are all that differs."""
         return not any(setting.form for setting in self.settings)
@@ -72,7 +72,7 @@ class Spelling:
         """The attributes that the other language states under other names. What it leaves out has its default."""
         return {setting.name: stated.get(setting.theirs, setting.default) for setting in self.renamed}
 
-    @property
+    @cached_property
     def needed(self) -> list[str]:
         """What the other language must state of these."""
         return [setting.theirs for setting in self.renamed if setting.default is None and not setting.is_optional]

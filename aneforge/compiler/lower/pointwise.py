@@ -26,9 +26,9 @@ def _one_op(b: Builder, node: Tensor) -> Op:
     """By the row of the declaration; pairs stretch along axes of one."""
     row, shape = node.definition.in_backend, layout(node.shape)
     assert row is not None
-    attrs = row.stated(dict(node.signature.attrs))
     if node.definition.operands == ("a", "b"):
         return broadcast(b, row.name, node, "i1" if node.dtype == "bool" else "f16")
+    attrs = row.stated(dict(node.signature.attrs)) if row.settings else {}
     operands = [b.value(operand) for operand in node.inputs]
     kind, _, tag = row.name.partition(":")
     return b.unit(tag, operands, shape, **attrs) if tag else b.emit(kind, operands, shape, attrs)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from functools import cache, cached_property, lru_cache
+from typing import Any
 
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN
@@ -56,19 +56,19 @@ def known_names() -> frozenset[str]:
     return frozenset((*op_names(), *tags, *swept, *_own()))
 
 
-class _Question(NamedTuple):
+class _Question:
     """An op by name, the chip's tier and the route, with what the table of routes has for them."""
 
-    op: str
-    chip: Facts
-    tier: str | None
-    route: str
-    runtime: str
-    routes: OpRoutes | None
-    is_direct: bool
-    is_older: bool
+    def __init__(self, op: str, chip: Facts, route: str, runtime: str = "direct") -> None:
+        self.op, self.chip, self.route, self.runtime = op, chip, route, runtime
+        self.tier: str | None = chip.get("tier")
+        self.is_direct, self.is_older = route == "direct", self.tier == Family.OLDER.name
 
-    @property
+    @cached_property
+    def routes(self) -> OpRoutes | None:
+        return _routes_of(self.op)
+
+    @cached_property
     def status(self) -> Fact[Any]:
         """The cell of the table for this route and tier."""
         if self.tier is None:
@@ -76,7 +76,7 @@ class _Question(NamedTuple):
         assert self.routes is not None
         return (self.routes.direct if self.is_direct else self.routes.conversion)[Family[self.tier]]
 
-    @property
+    @cached_property
     def value(self) -> str:
         """The cell, read as "does the vendor's compiler take it"."""
         if not self.is_direct and _lacks_conversion(self):
@@ -86,15 +86,14 @@ class _Question(NamedTuple):
         return "accept" if by_byte or self.status.value == "native" else self.status.value
 
 
-def _question(op: str, chip: Facts, route: str, runtime: str = "direct") -> _Question:
-    tier = chip.get("tier")
-    return _Question(op, chip, tier, route, runtime, _routes_of(op), route == "direct", tier == Family.OLDER.name)
-
-
 def op_answer(op: str, chip: Facts, route: str, runtime: str = "direct") -> OpAnswer:
     """The answer for the name alone. An unknown name is rejected, never assumed to be native."""
-    question = _question(op, chip, route, runtime)
-    return next(answer for row in ROWS if (answer := row(question)) is not None)
+    question = _Question(op, chip, route, runtime)
+    for row in ROWS:
+        answer = row(question)
+        if answer is not None:
+            return answer
+    raise AssertionError("the last row answers every question")
 
 
 def _unknown(question: _Question) -> OpAnswer | None:
@@ -197,8 +196,10 @@ _ACCEPTED: tuple[tuple[str, Callable[[_Question], bool]], ...] = (
 
 
 def _accepted(question: _Question) -> OpAnswer | None:
-    rule = next((rule for rule, applies in _ACCEPTED if applies(question)), None)
-    return None if rule is None else OpAnswer("accept", rule, "", question.status)
+    for rule, applies in _ACCEPTED:
+        if applies(question):
+            return OpAnswer("accept", rule, "", question.status)
+    return None
 
 
 def _refused(question: _Question) -> OpAnswer:
@@ -289,7 +290,7 @@ def attested(op: str, chip: Facts, route: str) -> tuple[str, Fact[Any]]:
         return "validator", Fact(None)
     row = mil_row(op)
     if route == "conversion" and family is Family.A16 and row is not None and "m5_sweep" in row:
-        swept = _sweep(_question(op, chip, route))
+        swept = _sweep(_Question(op, chip, route))
         if swept is not None and swept.value == "accept":
             return "measured run", swept.evidence
     seen = (_routes_of(name) for name in (op, *spellings_of(op)) if name in known_names())
