@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 import aneforge as af
+from aneforge.anec import spec, spec_names
 from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.cost.host import host_band
 from aneforge.graph import builders, definitions
 from aneforge.graph.node import ops_with
 from aneforge.graph.ops.contraction import dynamic_conv
 from aneforge.graph.ops.host import host
+from aneforge.graph.spelling import spelling
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import does, hands_on, moves_only
+from aneforge.native import layer_type
 from aneforge.train.scale import PRODUCT, spans_of
 
 
@@ -95,3 +98,44 @@ def test_ops_of_other_languages_have_traits_by_their_names():
     assert not moves_only(foreign("Select", inputs=3))
     assert does(foreign("Gemm"), GraphTrait.PRODUCT)
     assert not does(foreign("Gemm"), GraphTrait.CONVOLUTION)
+
+
+def test_a_row_is_read_in_both_directions():
+    row = spelling("Neuron x | Type=* alpha>EluAlpha=1.0 eps>Epsilon? axes>Dimension:axes", "clamped_relu")
+    assert row.name == "Neuron"
+    assert row.constants == {"Type": "ClampedRelu"}
+    assert row.stated({"alpha": 2.0, "eps": 0.0, "axes": (1,)}) == {"Type": "ClampedRelu", "EluAlpha": 2.0}
+    assert row.stated({"alpha": 2.0, "eps": 0.5})["Epsilon"] == 0.5
+    assert row.read({"Type": "ClampedRelu"}) == {"alpha": 1.0, "eps": None}
+    assert not row.is_plain
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, declared in definitions().items() if declared.mil or declared.backend]
+)
+def test_rows_name_attributes_and_operands_of_the_op(name):
+    declared = definitions()[name]
+    for row in (declared.in_mil, declared.in_backend):
+        if row is None:
+            continue
+        assert {setting.name for setting in row.renamed} <= set(declared.attributes)
+        assert len(row.operands) >= len(declared.operands) or declared.variadic
+
+
+@pytest.mark.parametrize("name", [name for name, declared in definitions().items() if declared.backend])
+def test_rows_of_the_backend_name_its_ops_and_attributes(name):
+    row = definitions()[name].in_backend
+    kind, _, unit = row.name.partition(":")
+    if unit:
+        assert layer_type(unit).tag == unit
+        return
+    known = spec(f"anec.{kind}").attributes
+    assert {setting.theirs for setting in row.settings if setting.theirs} <= set(known)
+
+
+def test_rows_of_units_name_attributes_of_their_op():
+    for name in spec_names():
+        unit = spec(name).unit
+        if unit is not None:
+            assert {setting.name for setting in unit.settings if setting.name} <= set(spec(name).attributes)
+            assert layer_type(unit.name).tag == unit.name

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.node import OpDef, composed, definition, entry, make, op
+from aneforge.graph.node import OpDef, composed, entry, make, op
 from aneforge.graph.ops.elementwise import maximum, minimum, times
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.norm import epsilon, response_norm
 from aneforge.graph.ops.shape import concat
-from aneforge.graph.ops.spatial import condensed, enlarged, to_depth, to_space
+from aneforge.graph.ops.spatial import rearrange
 from aneforge.graph.shapes import count, number, pair, positive, rank_is
 from aneforge.graph.traits import GraphTrait as T
 
@@ -138,55 +138,33 @@ class LRN:
         return concat([normalised[:, :channels], x[:, channels:]], axis=1)
 
 
-def _rearranged(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool, gate: str) -> OpDef:
-    """Declare one of the layers that move pixels to channels or back, with a factor for each axis."""
-
-    def shape(x, rows, columns):
-        return enlarged(x, rows, columns) if enlarges else condensed(x, rows, columns)
-
-    def reference(x, rows, columns):
-        return (to_space if enlarges else to_depth)(x, rows, columns, channel_first)
-
-    def derivative(g, y, x, rows, columns):
-        return [make(definition(inverse), (g,), {"rows": rows, "columns": columns})]
-
-    body = {"__doc__": doc, "shape": shape, "reference": reference, "derivative": derivative}
-    kind = name.removeprefix("native_")
-    return op(name, "x", "rows columns", gate=gate, native_layer=True, backend=f"{kind} x | :blocks")(
-        type(name, (), body)
-    )
+def _rearranged(name: str, inverse: str, moves: str, *, enlarges: bool, torch_order: bool, gate: str = "") -> OpDef:
+    """One of the layers that move pixels to channels or back, with a factor for each axis."""
+    options: dict[str, Any] = {"attributes": "rows columns", "gate": gate or name, "native_layer": True}
+    doc = f"{moves}, as a native layer."
+    return rearrange(name, inverse, doc, enlarges=enlarges, torch_order=torch_order, **options)
 
 
 SPACE_TO_CHANNEL = _rearranged(
-    "space_to_channel",
-    "Pixels to blocks of channels, as a native layer.",
-    "channel_to_space",
-    enlarges=False,
-    channel_first=False,
-    gate="space_to_channel",
+    "space_to_channel", "channel_to_space", "Pixels to blocks of channels", enlarges=False, torch_order=False
 )
 CHANNEL_TO_SPACE = _rearranged(
-    "channel_to_space",
-    "Blocks of channels to pixels, as a native layer.",
-    "space_to_channel",
-    enlarges=True,
-    channel_first=False,
-    gate="channel_to_space",
+    "channel_to_space", "space_to_channel", "Blocks of channels to pixels", enlarges=True, torch_order=False
 )
 NATIVE_PIXEL_SHUFFLE = _rearranged(
     "native_pixel_shuffle",
-    "Channels of a block to pixels with a factor for each axis, as a native layer.",
     "native_pixel_unshuffle",
+    "Channels of a block to pixels with a factor for each axis",
     enlarges=True,
-    channel_first=True,
+    torch_order=True,
     gate="PixelShuffle",
 )
 NATIVE_PIXEL_UNSHUFFLE = _rearranged(
     "native_pixel_unshuffle",
-    "Pixels to channels of a block with a factor for each axis, as a native layer.",
     "native_pixel_shuffle",
+    "Pixels to channels of a block with a factor for each axis",
     enlarges=False,
-    channel_first=True,
+    torch_order=True,
     gate="PixelUnshuffle",
 )
 

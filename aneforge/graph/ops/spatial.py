@@ -321,55 +321,46 @@ def condensed(x: Shape, rows: int, columns: int) -> Shape:
 
 
 def rearrange(
-    name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool, factor: str, backend: str = ""
+    name: str, inverse: str, doc: str, *, enlarges: bool, torch_order: bool, attributes: str = "r", **options: Any
 ) -> OpDef:
-    """Declare one of the rearrangements of the model language, which has one factor, by its name there. The derivative
-    is its inverse."""
-    move, shape = (to_space, enlarged) if enlarges else (to_depth, condensed)
+    """Declare a move between blocks of channels and pixels, with one factor or one for each axis; the derivative is
+    its inverse. PixelShuffle keeps the pixels of a channel together, ChannelToSpace the channels of a pixel
+    (layers.json), so TensorFlow's depth_to_space is the latter."""
+    move, size = (to_space, enlarged) if enlarges else (to_depth, condensed)
+    kinds = ("pixel_shuffle", "pixel_unshuffle") if torch_order else ("channel_to_space", "space_to_channel")
+
+    def factors(attrs: dict[str, int]) -> tuple[int, int]:
+        return (attrs["r"], attrs["r"]) if "r" in attrs else (attrs["rows"], attrs["columns"])
+
     body = {
         "__doc__": doc,
-        "shape": lambda x, r: shape(x, r, r),
-        "reference": lambda x, r: move(x, r, r, channel_first),
-        "derivative": lambda g, y, x, r: [make(definition(inverse), (g,), {"r": r})],
+        "shape": lambda x, **attrs: size(x, *factors(attrs)),
+        "reference": lambda x, **attrs: move(x, *factors(attrs), torch_order),
+        "derivative": lambda g, y, x, **attrs: [make(definition(inverse), (g,), attrs)],
     }
-    return op(name, "x", "r", mil=f"{name} x | r>{factor}", backend=f"{backend or name} x | :blocks")(
-        type(name, (), body)
-    )
+    row = f"{kinds[0] if enlarges else kinds[1]} x | :blocks"
+    return op(name, "x", attributes, backend=row, **options)(type(name, (), body))
 
 
-PIXEL_SHUFFLE = rearrange(
-    "pixel_shuffle",
-    "Blocks of channels to pixels, PyTorch order.",
-    "pixel_unshuffle",
-    enlarges=True,
-    channel_first=True,
-    factor="upscale_factor",
+def _model_rearrange(name: str, inverse: str, *, enlarges: bool, torch_order: bool, factor: str) -> OpDef:
+    """One of the model language, which has one factor, under a name of its own."""
+    moves = "Blocks of channels to pixels" if enlarges else "Pixels to blocks of channels"
+    doc = f"{moves}, {'PyTorch' if torch_order else 'TensorFlow'} order."
+    mil = f"{name} x | r>{factor}"
+    return rearrange(name, inverse, doc, enlarges=enlarges, torch_order=torch_order, mil=mil)
+
+
+PIXEL_SHUFFLE = _model_rearrange(
+    "pixel_shuffle", "pixel_unshuffle", enlarges=True, torch_order=True, factor="upscale_factor"
 )
-PIXEL_UNSHUFFLE = rearrange(
-    "pixel_unshuffle",
-    "Pixels to blocks of channels, PyTorch order.",
-    "pixel_shuffle",
-    enlarges=False,
-    channel_first=True,
-    factor="downscale_factor",
+PIXEL_UNSHUFFLE = _model_rearrange(
+    "pixel_unshuffle", "pixel_shuffle", enlarges=False, torch_order=True, factor="downscale_factor"
 )
-DEPTH_TO_SPACE = rearrange(
-    "depth_to_space",
-    "Blocks of channels to pixels, TensorFlow order.",
-    "space_to_depth",
-    enlarges=True,
-    channel_first=False,
-    factor="block_size",
-    backend="channel_to_space",  # PixelShuffle keeps the pixels of a channel together (layers.json)
+DEPTH_TO_SPACE = _model_rearrange(
+    "depth_to_space", "space_to_depth", enlarges=True, torch_order=False, factor="block_size"
 )
-SPACE_TO_DEPTH = rearrange(
-    "space_to_depth",
-    "Pixels to blocks of channels, TensorFlow order.",
-    "depth_to_space",
-    enlarges=False,
-    channel_first=False,
-    factor="block_size",
-    backend="space_to_channel",
+SPACE_TO_DEPTH = _model_rearrange(
+    "space_to_depth", "depth_to_space", enlarges=False, torch_order=False, factor="block_size"
 )
 
 
