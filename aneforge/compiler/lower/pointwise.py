@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import Builder, layout, rule
-from aneforge.graph.node import definitions
+from aneforge.compiler.lower.builder import Builder, Rule, layout, rule
+from aneforge.graph.node import OpDef, definitions
+from aneforge.graph.spelling import Spelling
 from aneforge.graph.tensor import Tensor
 
 
@@ -21,17 +22,23 @@ def broadcast(b: Builder, kind: str, node: Tensor, dtype: str) -> Op:
     return b.emit(kind, [b.aligned(operand, rank) for operand in node.inputs], layout(node.shape), None, dtype)
 
 
-@rule(*(name for name, declared in definitions().items() if declared.in_backend and declared.in_backend.is_plain))
-def _one_op(b: Builder, node: Tensor) -> Op:
-    """By the row of the declaration; pairs stretch along axes of one."""
-    row, shape = node.definition.in_backend, layout(node.shape)
-    assert row is not None
-    if node.definition.operands == ("a", "b"):
-        return broadcast(b, row.name, node, "i1" if node.dtype == "bool" else "f16")
-    attrs = row.stated(dict(node.signature.attrs)) if row.settings else {}
-    operands = [b.value(operand) for operand in node.inputs]
+def _by_row(declared: OpDef, row: Spelling) -> Rule:
+    """The rule of an op that its declaration spells as one backend op or unit; pairs stretch along axes of one."""
     kind, _, tag = row.name.partition(":")
-    return b.unit(tag, operands, shape, **attrs) if tag else b.emit(kind, operands, shape, attrs)
+    dtype = "i1" if declared.dtypes == "compare" else "f16"
+
+    def one_op(b: Builder, node: Tensor) -> Op:
+        operands = [b.value(operand) for operand in node.inputs]
+        attrs = row.stated(dict(node.signature.attrs)) if row.settings else {}
+        shape = layout(node.shape)
+        return b.unit(tag, operands, shape, **attrs) if tag else b.emit(kind, operands, shape, attrs)
+
+    return one_op if declared.operands != ("a", "b") else lambda b, node: broadcast(b, kind, node, dtype)
+
+
+for _declared in definitions().values():
+    if _declared.in_backend is not None and _declared.in_backend.is_plain:
+        rule(_declared.name)(_by_row(_declared, _declared.in_backend))
 
 
 @rule("floor_div")
