@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aneforge.anec import rank5
 from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
-from aneforge.anec.ir import rank5
 from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.codecs.graphs import DEFAULT_ATOL, DEFAULT_BLOCK, Compress, Compression, Options, compressed
 from aneforge.compiler.compile import compile_target, overlap_of, resolve_target, write_build

@@ -123,7 +123,10 @@ def forgotten(keys: frozenset[str]) -> Iterator[int]:
         for entry in checks
     ]
     sweeps = {"_sweep": "AF.sweep", "_segmenter": "M6.disp"}
-    patches = [mock.patch.object(status, name, return_value=None) for name, key in sweeps.items() if key in keys]
+    gone = [name for name, key in sweeps.items() if key in keys]
+    patches: list[Any] = [mock.patch.object(status, name, return_value=None) for name in gone]
+    rows = tuple(row for row in status.ROWS if row.__name__ not in gone)
+    patches.append(mock.patch.object(status, "ROWS", rows))
     try:
         for patch in patches:
             patch.start()

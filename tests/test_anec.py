@@ -21,6 +21,7 @@ from aneforge.anec import (
     write,
 )
 from aneforge.anec.spec import OPS, STRUCTURAL, structural_names
+from aneforge.anec.tensor_type import Params
 from aneforge.errors import UnknownNameError
 from aneforge.targets import backend_ops
 
@@ -33,6 +34,9 @@ VALUES = {
     "i*": st.lists(st.integers(0, 9), max_size=5).map(tuple),
     "s*": st.lists(st.text('ab "\\%', max_size=4), max_size=3).map(tuple),
     "p": st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=5).map(tuple),
+    "d": st.dictionaries(st.text('ab "\\%', max_size=4), st.integers() | st.floats(allow_nan=False) | st.text()).map(
+        Params
+    ),
 }
 
 

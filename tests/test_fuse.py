@@ -13,6 +13,7 @@ from test_lower import graphs, values_of
 
 import aneforge as af
 from aneforge.anec import AnecError, Module, Op, TensorType, Trait, interpret, kinds_with, parse, verify
+from aneforge.anec.tensor_type import Params
 from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.fuse.slots import SLOTS, slot_count
 from aneforge.compiler.lower import lower
@@ -750,7 +751,7 @@ def test_native_layers_never_fuse():
     b = Build()
     q = b.conv(b.input())
     attention = b.op("relu", b.op("sdpa", q, q, q, b.const([0.5])))
-    unit = b.op("relu", b.op("unit", b.conv(b.input()), type="Neuron", params='{"Type": "ATan"}'))
+    unit = b.op("relu", b.op("unit", b.conv(b.input()), type="Neuron", params=Params({"Type": "ATan"})))
     assert fused(b.done(attention, unit)) == [
         *(["convolution"], ["sdpa"], ["relu"], ["convolution"], ["unit"], ["relu"]),
     ]

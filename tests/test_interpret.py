@@ -11,6 +11,7 @@ import pytest
 from aneforge.anec import AnecError, Module, Op, TensorType, parse, spec_names, structural_names, verify
 from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
+from aneforge.anec.tensor_type import Params
 from aneforge.graph.weights import intern_weight
 
 RNG = np.random.default_rng(94)
@@ -576,9 +577,9 @@ def test_faults_name_the_op():
     with pytest.raises(AnecError, match="InvalidInputViewSize"):
         run("input_view", (X,), X.shape, {"dimension": 4, "offset": 1, "size": 6, "step": 1}, check=False)
     with pytest.raises(AnecError, match="'Nothing'"):
-        run("unit", (X,), X.shape, {"type": "Nothing", "params": "{}"})
+        run("unit", (X,), X.shape, {"type": "Nothing", "params": Params()})
     with pytest.raises(AnecError, match="backend op of its own"):
-        run("unit", (X,), X.shape, {"type": "Neuron", "params": '{"Type": "ReLU"}'})
+        run("unit", (X,), X.shape, {"type": "Neuron", "params": Params({"Type": "ReLU"})})
     assert "TopK" in UNITS
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -15,6 +14,7 @@ from test_fuse import layers
 
 import aneforge as af
 from aneforge.anec import AnecError, Module, Op, TensorType, interpret, parse, verify
+from aneforge.anec.tensor_type import Params
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.fuse.slots import SLOTS
@@ -1271,7 +1271,7 @@ def test_ops_below_their_floor(module, chip, message, words):
 def unit(type_, bottoms=1, **params):
     b = Build()
     operands = [b.input(*MAP.shape) for _ in range(bottoms)]
-    return b.done(b.op("unit", *operands, type_=MAP, **{"type": type_, "params": json.dumps(params)}))
+    return b.done(b.op("unit", *operands, type_=MAP, **{"type": type_, "params": Params(params)}))
 
 
 def padded(mode):

@@ -8,6 +8,7 @@ from test_fuse import MAP, Build
 
 import aneforge as af
 from aneforge.anec import TensorType, parse
+from aneforge.anec.tensor_type import Params
 from aneforge.compiler.compile import compile_target
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.footprint import Footprint
@@ -132,7 +133,7 @@ def test_attention_is_a_segment_and_so_is_each_native_layer():
     q = named(b, "before", "relu", b.input())
     attention = named(b, "attention", "sdpa", q, q, q, b.const([0.5]), subtract_max=True)
     after = named(b, "after", "relu", attention)
-    native = named(b, "native", "unit", b.input(), type="CrossProduct", params="{}")
+    native = named(b, "native", "unit", b.input(), type="CrossProduct", params=Params())
     graph = scheduled(b.done(after, native))
     segments = {layer.result.sources[-1]: layer.segment for layer in graph.layers}
     assert segments["before"] < segments["attention"] < segments["after"]

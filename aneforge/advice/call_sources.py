@@ -20,6 +20,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import make
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import plain_name
 from aneforge.output.text import plural
 from aneforge.study.partition import Partition
@@ -220,7 +221,7 @@ def batched(graph: Graph, count: int) -> Graph | None:
     copies: dict[int, Tensor] = {}
     try:
         for node in graph.nodes:
-            if node.op in ("input", "parameter"):
+            if node.is_a(GraphTrait.PORT):
                 if not node.shape or node.shape[0] != 1 or node.weight is not None:
                     return None
                 copies[node.uid] = graph_input((count, *node.shape[1:]), node.dtype, name=names[node.uid])

@@ -29,6 +29,7 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.study.study import Study
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
@@ -36,8 +37,6 @@ from aneforge.targets.chip import Target
 _TILE_COUNTS = (2, 3, 4, 6, 8)
 CANDIDATES = (1, 2, 3, 4, 5, 6, 8)
 _PIECE_COUNTS = (2, 4)
-_BETWEEN = ("mul", "add", "sub", "real_div", "linear_activation", "tanh")
-"""What may stand between the first product and the softmax: each keeps rows apart."""
 _MOST = 6  # scale, soft cap (three), mask and one to spare
 
 
@@ -53,6 +52,11 @@ class _Attention:
     """Second operands of the chain that are computed, such as a mask."""
 
 
+def _keeps_rows_apart(step: Tensor) -> bool:
+    """Whether an op may stand between the first product and the softmax: a scale, a mask, a soft cap."""
+    return step.is_a(GraphTrait.SCALING) or step.op in ("add", "sub", "tanh")
+
+
 def _attention_at(node: Tensor, context: FormContext) -> _Attention | None:
     """Attention whose parts nobody else reads, behind its last product."""
     if node.op != "matmul" or node.inputs[0].op != "softmax":
@@ -61,7 +65,7 @@ def _attention_at(node: Tensor, context: FormContext) -> _Attention | None:
     if soft.attrs["axis"] != soft.ndim - 1 or not context.is_private(soft) or soft.shape[:-2] != node.shape[:-2]:
         return None
     chain, others, step = [soft], [], soft.inputs[0]
-    while step.op in _BETWEEN and len(chain) < _MOST:
+    while _keeps_rows_apart(step) and len(chain) < _MOST:
         if not context.is_private(step) or step.shape != soft.shape:
             return None
         main = [operand for operand in step.inputs if operand.shape == soft.shape and operand.op != "const"]

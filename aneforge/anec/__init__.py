@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aneforge.anec.interpret import interpret
-from aneforge.anec.ir import AnecError, Module, Op, TensorType, rank5
+from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.spec import OpSpec, kinds_with, spec, spec_names, structural_names
 from aneforge.anec.traits import Trait
 from aneforge.anec.verify import problems, verify
+from aneforge.native.layer import rank5
 
 if TYPE_CHECKING:
     from aneforge.anec.text import parse, read, write

@@ -1,30 +1,26 @@
 """Native layers that have no backend op of their own: ``anec.unit`` with the layer's type and its parameters.
 
-Types and parameter names are those of layers.json; parameters travel as JSON text with sorted keys.
+Types and parameter names are those of layers.json; the parameters of a unit are a dictionary.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from aneforge.anec.interpret_spatial import sampled
 from aneforge.anec.ir import AnecError, Op
+from aneforge.anec.tensor_type import Params
+from aneforge.native.layer import AXIS_PLACES
 
 Array = np.ndarray
-Params = dict[str, Any]
-
-AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
-"""The places of the axes that parameters name."""
 
 
 def _ranked(p: Params, x: Array, descending: bool, count: int) -> Array:
     """Vectors along one axis in the order of their key lanes, or their places; equal ones keep their order. All lanes
     move together, and lines along the other axes are independent (U88)."""
-    lanes, places = AXES[p["VectorDimension"]], AXES[p["SortDimension"]]
+    lanes, places = AXIS_PLACES[p["VectorDimension"]], AXIS_PLACES[p["SortDimension"]]
     vectors = np.moveaxis(x, (lanes, places), (-2, -1))
     signed = -vectors if descending else vectors
     keys = [signed[..., lane, :] for lane in reversed(p["SortIndices"])]  # the last key is the first to decide
@@ -38,7 +34,7 @@ def _top_k(p: Params, x: Array) -> Array:
 
 
 def _sort(p: Params, x: Array) -> Array:
-    return _ranked(p, x, p["Direction"] == "Descending", x.shape[AXES[p["SortDimension"]]])
+    return _ranked(p, x, p["Direction"] == "Descending", x.shape[AXIS_PLACES[p["SortDimension"]]])
 
 
 def _cross_product(p: Params, a: Array, b: Array) -> Array:
@@ -77,7 +73,7 @@ def _radius(p: Params, centroids: Array, points: Array) -> Array:
 
 
 def _min_max(p: Params, x: Array) -> Array:
-    axis = AXES[p["Dimension"]]
+    axis = AXIS_PLACES[p["Dimension"]]
     low, high = x.min(axis=axis, keepdims=True), x.max(axis=axis, keepdims=True)
     return (x - low) / (high - low + p["Epsilon"])
 
@@ -119,7 +115,7 @@ def _dynamic_slice(p: Params, x: Array, start: Array) -> Array:
     """A start for each axis, as a whole number that keeps the slice inside (U92)."""
     sizes = {entry["Coordinate"]: entry["SliceSize"] for entry in p["DynamicSliceInfo"]}
     for name, value in zip(p["DynamicSliceAxisOrder"], start.reshape(-1), strict=True):
-        axis, size = AXES[name], sizes[name]
+        axis, size = AXIS_PLACES[name], sizes[name]
         begin = int(np.clip(np.trunc(value), 0, x.shape[axis] - size))
         x = np.take(x, range(begin, begin + size), axis=axis)
     return x
@@ -174,7 +170,7 @@ def _unit(op: Op, *xs: Array) -> Array:
     rule = UNITS.get(op.attrs["type"])
     if rule is None:
         raise AnecError(f"unit: type {op.attrs['type']!r} is unknown; choose one: {', '.join(UNITS)}")
-    return rule(json.loads(op.attrs["params"]), *xs)
+    return rule(op.attrs["params"], *xs)
 
 
 RULES: dict[str, Callable[..., Array]] = {"unit": _unit}

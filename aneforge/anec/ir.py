@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -20,26 +20,6 @@ from aneforge.anec.spec import OPS, STRUCTURAL, OpSpec, kinds_with, spec
 from aneforge.anec.tensor_type import AnecError, TensorType
 from aneforge.anec.traits import Trait
 from aneforge.graph.weights import Weight
-
-
-def rank5(shape: Sequence[int]) -> tuple[int, ...]:
-    """A user's shape laid out as NDCHW.
-
-    Rank 4 is NCHW with depth one, rank 5 is NCDHW as written; rank 3 is CHW, rank 2 is rows as channels and
-    columns as width (a matrix [M, K] is C = M, W = K: listing 22.1), rank 1 is a line along the width.
-    """
-    if len(shape) == 5:
-        n, c, d, h, w = shape
-        return n, d, c, h, w
-    if len(shape) == 4:
-        n, c, h, w = shape
-        return n, 1, c, h, w
-    if len(shape) == 3:
-        return 1, 1, shape[0], shape[1], shape[2]
-    if len(shape) == 2:
-        return 1, 1, shape[0], 1, shape[1]
-    return (1, 1, 1, 1, shape[0]) if shape else (1, 1, 1, 1, 1)
-
 
 _numbers = itertools.count()
 _NONE: Mapping[str, Any] = MappingProxyType({})

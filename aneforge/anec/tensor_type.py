@@ -1,9 +1,11 @@
-"""The type of a value in the engine's language, and the error for code that breaks a rule of it."""
+"""Types and values of the engine's language, and the error for code that breaks a rule of it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aneforge.errors import AneforgeError
 
@@ -45,3 +47,26 @@ class TensorType(NamedTuple):
 def _bytes(type_: TensorType) -> int:
     """Passes ask again and again, and a program has few types."""
     return -(-type_.elements * DTYPES[type_.dtype] // 8)
+
+
+class Params(dict[str, Any]):
+    """The parameters of a native unit, by the names of layers.json. They are never changed, so they have a hash.
+
+    Values are what JSON has: the text of a program shows them as JSON with sorted keys, and so does ``str``.
+    """
+
+    def __init__(self, params: Mapping[str, Any] | str = "{}") -> None:
+        text = params if isinstance(params, str) else json.dumps(params, sort_keys=True)
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"{text}: expected a JSON object")
+        super().__init__(values)
+
+    def __str__(self) -> str:
+        return json.dumps(self, sort_keys=True)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[type[Params], tuple[str]]:
+        return Params, (str(self),)

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.spec import LABELS, spec
-from aneforge.anec.tensor_type import DTYPES
+from aneforge.anec.tensor_type import DTYPES, Params
 from aneforge.errors import UnknownNameError
 from aneforge.targets.names import target as resolve_target
 
@@ -70,6 +71,8 @@ def _attribute(name: str, value: Any) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, Params):
+        return _value(str(value))
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
@@ -236,6 +239,10 @@ class _Reader:
         if (layer is None) != (slot is None) or not (layer is None or isinstance(layer, int)):
             raise self._fault(f"{name}: a layer number and a slot name must come together")
         labels = {label: attributes.pop(label) for label in LABELS if label in attributes}
+        for attribute, declared in spec(name).attributes.items():
+            if declared.kind == "d" and isinstance(attributes.get(attribute), str):
+                with suppress(ValueError):  # the verifier refuses what is no JSON object
+                    attributes[attribute] = Params(attributes[attribute])
         op = Op(name, operands, type_, attributes, self._sources())
         op.layer, op.slot, op.labels = layer, slot, labels
         return op

@@ -9,7 +9,7 @@ from typing import Any
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.spec import LABELS, OpSpec, spec
-from aneforge.anec.tensor_type import DTYPES
+from aneforge.anec.tensor_type import DTYPES, Params
 from aneforge.errors import UnknownNameError
 
 _PLAIN_FORM = 2  # the last version of marshal whose bytes do not depend on how often an object is referred to
@@ -144,7 +144,8 @@ class _Check:
             if known is None:
                 broken.append(f"attribute {name!r} is unknown; the op has {', '.join(declared.attributes) or 'none'}")
             elif not self._fits(known.kind, value):
-                broken.append(f"attribute {name} = {value!r} is not of kind {known.kind!r}")
+                kind = "; expected a JSON object" if known.kind == "d" else f" is not of kind {known.kind!r}"
+                broken.append(f"attribute {name} = {value!r}{kind}")
         for name in declared.needed:
             if name not in op.attrs:
                 broken.append(f"attribute {name!r} is missing")
@@ -200,6 +201,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "i*": _list(None),
     "s*": lambda value: isinstance(value, tuple) and all(isinstance(item, str) for item in value),
     "p": lambda value: isinstance(value, tuple) and all(_list(2)(pair) for pair in value),
+    "d": lambda value: isinstance(value, Params),
     "type": lambda value: not _type_problems(value),
 }
 

@@ -16,11 +16,11 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.tensor import Tensor
 from aneforge.native import checked_params, layer_type
+from aneforge.native.layer import AXIS_PLACES, PLACES_OF_RANK
 
 Shape = tuple[int, ...]
 Kernel = Callable[[Shape], np.ndarray]
 _MOST = 1 << 31
-AXES_OF_IMAGE = ("Channel", "Height", "Width")
 
 
 class AuthoringError(GraphError):
@@ -57,10 +57,10 @@ class Unit:
 
     def axis(self, name: str) -> int:
         """The axis of the first bottom that parameters call by a name."""
-        order = ("Channel", "Depth", "Height", "Width") if len(self.bottom.shape) == 5 else AXES_OF_IMAGE
-        if name not in order:
+        places = PLACES_OF_RANK[len(self.bottom.shape)]
+        if name not in AXIS_PLACES or AXIS_PLACES[name] not in places:
             raise AuthoringError(f"{name} is not an axis of the bottom {list(self.bottom.shape)}")
-        return 1 + order.index(name)
+        return places.index(AXIS_PLACES[name])
 
     def param(self, key: str, default: Any) -> Any:
         return self.params.get(key, default)

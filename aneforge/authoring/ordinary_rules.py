@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from aneforge.anec.spec import OPS
 from aneforge.authoring.build import AuthoringError, Rule, Unit
 from aneforge.graph import builders as af
 from aneforge.graph import layer_builders as layers
+from aneforge.graph.node import OpDef, definitions, make
+from aneforge.graph.ops.reduction import reduce
+from aneforge.graph.shapes import number
+from aneforge.graph.spelling import Spelling, spelling
 from aneforge.graph.tensor import Tensor
 
 
@@ -81,45 +87,41 @@ def _pool(unit: Unit) -> Tensor:
     return x.avg_pool(size, stride=_step(unit), pad=pads(unit), exclude_pad=exclude)
 
 
-_NEURONS: dict[str, Callable[[Unit, Tensor], Tensor]] = {
-    "ReLU": lambda u, x: x.relu(),
-    "SigmoidHighPrecision": lambda u, x: x.sigmoid(),
-    "GELU": lambda u, x: x.gelu(),
-    "Tanh": lambda u, x: x.tanh(),
-    "Sqrt": lambda u, x: x.sqrt(),
-    "Rsqrt": lambda u, x: x.rsqrt(0.0),
-    "Exp2": lambda u, x: x.exp2(),
-    "Log2": lambda u, x: x.log(0.0) * (1 / np.log(2)),
-    "Inv": lambda u, x: x.inverse(0.0),
-    "Sin": lambda u, x: x.sin(),
-    "Cos": lambda u, x: x.cos(),
-    "Ceil": lambda u, x: x.ceil(),
-    "Floor": lambda u, x: x.floor(),
-    "RoundNearest": lambda u, x: x.round(),
-    "ELU": lambda u, x: x.elu(u.param("EluAlpha", 1.0)),
-    "LeakyReLU": lambda u, x: x.leaky_relu(u.params["ReluSlope"]),
-    "ClampedReLU": lambda u, x: x.clip(u.param("ReluMin", 0.0), u.params["ReluMax"]),
-}
-_NEEDED = {"LeakyReLU": "ReluSlope", "ClampedReLU": "ReluMax"}
+@cache
+def _typed_ops(tag: str) -> dict[str, tuple[OpDef, Spelling, Spelling]]:
+    """The graph op behind each ``Type`` of a unit, by the rows of two declarations: graph op to backend op, backend op
+    to unit. A graph op that is a special case of a backend op, such as relu6, has no type of its own."""
+    units = {kind: spelling(declared.unit, kind) for kind, declared in OPS.items() if declared.unit.startswith(tag)}
+    ops = {}
+    for declared in definitions().values():
+        row = declared.in_backend
+        unit = None if row is None or row.constants else units.get(row.name)
+        if row is not None and unit is not None and "Type" in unit.constants:
+            stated = {setting.name for setting in unit.renamed}
+            if all(setting.theirs in stated for setting in row.renamed):
+                ops[unit.constants["Type"]] = declared, row, unit
+    return ops
 
-_PAIRS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "Add": lambda a, b: a + b,
-    "Mult": lambda a, b: a * b,
-    "Sub": lambda a, b: a - b,
-    "Min": af.minimum,
-    "Max": af.maximum,
-    "GreaterThan": lambda a, b: af.cast(a.greater(b)),
-    "LessThan": lambda a, b: af.cast(a.less(b)),
-    "Equal": lambda a, b: af.cast(a.equal(b)),
-    "NotEqual": lambda a, b: af.cast(a.not_equal(b)),
-}
+
+def _typed(unit: Unit, *operands: Tensor) -> Tensor:
+    """The op that a unit of some ``Type`` is, with its parameters as attributes."""
+    kind = unit.params["Type"]
+    declared, row, stated = _typed_ops(unit.tag)[kind]
+    missing = [key for key in stated.needed if key not in unit.params]
+    if missing:
+        raise AuthoringError(f"{kind} needs {missing[0]}; add it")
+    values = row.read(stated.read(unit.params))
+    return make(declared, operands, {key: number(value, key) for key, value in values.items()})
 
 
 def _neuron(unit: Unit) -> Tensor:
-    kind = unit.params["Type"]
-    if kind in _NEEDED and _NEEDED[kind] not in unit.params:
-        raise AuthoringError(f"{kind} needs {_NEEDED[kind]}; add it")
-    return _NEURONS[kind](unit, unit.bottom)
+    """Of the two sigmoids only the precise one was authored; powers and logarithms have two bases in one op."""
+    x, kind = unit.bottom, unit.params["Type"]
+    if kind == "SigmoidHighPrecision":
+        return x.sigmoid()
+    if kind == "Exp2":
+        return x.exp2()
+    return x.log(0.0) * (1 / np.log(2)) if kind == "Log2" else _typed(unit, x)
 
 
 def _elementwise(unit: Unit) -> Tensor:
@@ -127,13 +129,13 @@ def _elementwise(unit: Unit) -> Tensor:
     kind, wanted = unit.params["Type"], 1 if unit.params["Type"] == "Abs" else 2
     if len(unit.bottoms) != wanted:
         raise AuthoringError(f"{kind} has {len(unit.bottoms)} bottoms; expected {wanted}")
-    return unit.bottom.abs() if kind == "Abs" else _PAIRS[kind](*unit.bottoms)
+    result = _typed(unit, *unit.bottoms)
+    return af.cast(result) if result.dtype == "bool" else result
 
 
 def _reduction(unit: Unit) -> Tensor:
     axes = tuple(sorted(unit.axis(name) for name in unit.params["Dimension"]))
-    forms = {"Sum": Tensor.sum, "Avg": Tensor.mean, "Max": Tensor.amax, "Min": Tensor.amin}
-    return forms[unit.params["Type"]](unit.bottom, axes)
+    return reduce(_typed_ops(unit.tag)[unit.params["Type"]][0].name, unit.bottom, axes)
 
 
 def _goc(unit: Unit) -> Tensor:

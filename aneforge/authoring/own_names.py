@@ -6,6 +6,7 @@ They are the backend's attributes where those are published (layers.json ``anec_
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -14,60 +15,47 @@ from typing import Any
 from aneforge.native import LayerType, Param, layer_type
 from aneforge.targets.evidence import Fact
 
-
-def _int(key: str, required: bool = False, default: int | None = None) -> Param:
-    return Param(key, "int", required, default)
-
-
-def _float(key: str, default: float) -> Param:
-    return Param(key, "float", False, default)
-
-
-def _sizes(key: str) -> Param:
-    return Param(key, "array", True, None)
-
-
-def _choice(key: str, *values: str, required: bool = False) -> Param:
-    return Param(key, "enum", required, None if required else values[0], values)
-
-
-_SAMPLING = (
-    _choice("sampling_methods", "Linear", "NearestNeighbor"),
-    _choice("sampling_modes", "UnalignedCorners", "StrictAlignedCorners"),
-)
-_AXES = ("Width", "Height", "Channel")
-
-_OWN: Mapping[str, tuple[Param, ...]] = {
-    "AffineTransform": (
-        _int("height", required=True),
-        _int("width", required=True),
-        Param("align_corners", "bool", False, False),
-    ),
-    "ArgMinMax": (Param("Step", "array", False, None),),
-    "CropResize": (_sizes("crop_dims"), _sizes("output_dims")),
-    "Dropout": (_float("rate", 0.5), _int("seed", default=0)),
-    "InstanceNormalization": (_float("epsilon", 1e-5),),
-    "L2Normalization": (_choice("axis", *_AXES), _float("epsilon", 1e-12)),
-    "LayerNormalization": (_choice("axis", *_AXES), _int("groups", default=1), _float("epsilon", 1e-5)),
-    "Linear": (),
-    "MinMaxNormalization": (_choice("Dimension", *_AXES, required=True),),
-    "Padding": (
-        _sizes("padding_sizes"),
-        _choice("padding_modes", "Zero", "Background", "Replication", "Symmetric", "Reflective"),
-        _float("background_value", 0.0),
-    ),
-    "RandomGenerator": (_sizes("shape"), _float("low", 0.0), _float("high", 1.0), _int("seed", default=0)),
-    "Resize": (_int("height", required=True), _int("width", required=True), *_SAMPLING),
+_AXIS = "Width,Height,Channel"
+_SAMPLING = "sampling_methods:Linear,NearestNeighbor sampling_modes:UnalignedCorners,StrictAlignedCorners"
+_OWN: Mapping[str, str] = {
+    "AffineTransform": "height:int! width:int! align_corners:bool=False",
+    "ArgMinMax": "Step:array",
+    "CropResize": "crop_dims:array! output_dims:array!",
+    "Dropout": "rate:float=0.5 seed:int=0",
+    "InstanceNormalization": "epsilon:float=1e-5",
+    "L2Normalization": f"axis:{_AXIS} epsilon:float=1e-12",
+    "LayerNormalization": f"axis:{_AXIS} groups:int=1 epsilon:float=1e-5",
+    "Linear": "",
+    "MinMaxNormalization": f"Dimension:{_AXIS}!",
+    "Padding": "padding_sizes:array! padding_modes:Zero,Background,Replication,Symmetric,Reflective "
+    "background_value:float=0.0",
+    "RandomGenerator": "shape:array! low:float=0.0 high:float=1.0 seed:int=0",
+    "Resize": f"height:int! width:int! {_SAMPLING}",
     "ResizeAs": _SAMPLING,
-    "RingBufferWriter": (_int("offset", default=0),),
-    "Unflatten": (_sizes("destination_size"),),
+    "RingBufferWriter": "offset:int=0",
+    "Unflatten": "destination_size:array!",
 }
+"""By tag: the name and the kind of each parameter, or its values, of which the first is the default. ``!`` marks what
+must be stated, ``=`` gives another default."""
+
+
+def _params(row: str) -> dict[str, Param]:
+    params = {}
+    for word in row.split():
+        key, _, rest = word.partition(":")
+        kind, _, default = rest.partition("=")
+        required, values = kind.endswith("!"), kind.removesuffix("!").split(",")
+        if len(values) > 1:
+            params[key] = Param(key, "enum", required, None if required else values[0], tuple(values))
+        else:
+            params[key] = Param(key, values[0], required, ast.literal_eval(default) if default else None)
+    return params
 
 
 def _reader() -> LayerType:
     """The counterpart of RingBufferWriter, which has a backend op and no published layer."""
-    params = {param.key: param for param in (_int("offset", default=0), _int("size", required=True))}
     evidence: Fact[Any] = layer_type("RingBufferWriter").evidence
+    params = _params("offset:int=0 size:int!")
     return LayerType("RingBufferReader", "RingBufferReader", None, None, 1, 1, params, (), (), evidence)
 
 
@@ -75,9 +63,9 @@ def _reader() -> LayerType:
 def own_types() -> Mapping[str, LayerType]:
     """The types that take our names, by tag."""
     types = {}
-    for tag, params in _OWN.items():
+    for tag, row in _OWN.items():
         known = layer_type(tag)
-        types[tag] = replace(known, params={**known.params, **{param.key: param for param in params}})
+        types[tag] = replace(known, params={**known.params, **_params(row)})
     return {**types, "RingBufferReader": _reader()}
 
 

@@ -21,6 +21,7 @@ from aneforge.graph.node import remade
 from aneforge.graph.ops.contraction import linear
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import Weight
 from aneforge.output.text import columns
 from aneforge.targets.assumed import compile_fact
@@ -37,8 +38,6 @@ Compress = str | Mapping[str, str | None] | None
 _ALL = "*"
 _SAMPLES = 64  # inputs of a layer whose outputs are compared
 _AT_ONCE = 1 << 22  # numbers of a weight that are multiplied at a time
-_OUTPUTS_AXIS = {"linear": 0, "conv": 0, "conv_transpose": 1, "matmul": 0}
-"""Ops with a stored kernel, and the axis of its outputs; that of a product is turned first."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +195,14 @@ class _Layer:
     weight: Weight
 
     @property
+    def outputs_axis(self) -> int:
+        """The axis of :attr:`numbers` along which the outputs lie."""
+        assert self.node.definition.kernel_axis is not None
+        return 0 if self.node.op == "matmul" else self.node.definition.kernel_axis
+
+    @property
     def numbers(self) -> np.ndarray:
-        """The kernel with its outputs where :data:`_OUTPUTS_AXIS` has them."""
+        """The kernel; that of a plain product is turned, so that its outputs come first."""
         return self.weight.array.T if self.node.op == "matmul" else self.weight.array
 
     def conditions(self, target: Target) -> LayerConditions:
@@ -239,7 +244,7 @@ class _Layer:
 def _layers(graph: Graph) -> Iterator[_Layer]:
     names = graph.names()
     for node in graph.nodes:
-        if node.op not in _OUTPUTS_AXIS or len(node.inputs) < 2 or node.inputs[0].op == "const":
+        if not node.is_a(GraphTrait.STORED_KERNEL) or node.inputs[0].op == "const":
             continue
         weight = node.inputs[1]
         if weight.op == "const" and weight.weight is not None and (node.op != "matmul" or weight.ndim == 2):
@@ -268,7 +273,7 @@ def _choose(layer: _Layer, mode: str | None, target: Target, options: Options) -
 
 
 def _encode(layer: _Layer, mode: str, options: Options) -> Encoded:
-    outputs = _OUTPUTS_AXIS[layer.node.op]
+    outputs = layer.outputs_axis
     settings: dict[str, Any] = {}
     if mode in ("int8", "int4-affine"):
         settings["axis"] = outputs

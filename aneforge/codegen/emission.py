@@ -15,6 +15,7 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op
 from aneforge.anec.text import write
+from aneforge.anec.traits import Trait
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_kernel_section
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
@@ -76,7 +77,7 @@ def _refuse(program: Program) -> None:
             "container holds one. Save the model as .anef, or split the graph at this node."
         )
     for op in program.module.ops:
-        if op.kind in ("state", "ring_buffer_writer", "ring_buffer_reader"):
+        if op.is_a(Trait.RING):
             raise AneforgeError(
                 f"{', '.join(op.sources) or op.name}: keeps a state between calls; a container has no published form "
                 "for it. Save the model as .anef."
@@ -435,7 +436,7 @@ def _as_read(op: Op) -> dict[str, Any]:
     if op.kind == "convolution":
         before, size, stride = attrs["explicit_padding"], attrs["kernel_sizes"], attrs["strides"]
         key, steps = "explicit_padding", "strides"
-    elif op.kind in ("average_pool", "max_pool"):
+    elif op.is_a(Trait.POOL):
         before, size, stride = attrs["padding"], attrs["ksize"], attrs["stride"]
         key, steps = "padding", "stride"
         if op.kind == "average_pool" and not any(before):

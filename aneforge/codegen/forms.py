@@ -12,6 +12,7 @@ import numpy as np
 
 from aneforge.anec.interpret import laid_out
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.codegen.plan import Kernel
 from aneforge.compiler.shown import ProgramLayer
 
@@ -19,8 +20,6 @@ Array = np.ndarray
 TURNED = ((2, 4), (4, 2))
 """The transpose that a MAC task does on its way out: channels and columns change places."""
 _ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min"}
-_REDUCTIONS = ("reduce_avg", "reduce_sum", "reduce_max", "reduce_min")
-_POOLS = ("average_pool", "max_pool")
 _TABLES = ("sigmoid", "tanh", "gelu", "swish", "erf", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos")
 """Activations that are a table and have no settings."""
 WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
@@ -54,10 +53,10 @@ def form_of(layer: ProgramLayer, module: Module) -> Form | str:
             return "a batch or a depth of more than one has no published words"
         if max(h, w) > WIDEST or c > MOST_CHANNELS:
             return "an extent is larger than its register field"
-    kind = ops[0].kind
-    if kind in _ELEMENTWISE:
+    primary = ops[0]
+    if primary.kind in _ELEMENTWISE:
         return _elementwise(ops)
-    if kind in _REDUCTIONS or kind in _POOLS:
+    if primary.is_a(Trait.REDUCTION) or (primary.is_a(Trait.POOL) and primary.kind != "l2norm_pool"):
         return _reduction(ops)
     return _mac(ops, module)
 
@@ -87,7 +86,7 @@ def _reduction(ops: list[Op]) -> Form | str:
     primary = ops[0]
     if len(ops) > 1:
         return f"{ops[-1].kind} behind a reduction has no published words"
-    if primary.kind in _REDUCTIONS:
+    if primary.is_a(Trait.REDUCTION):
         return Form("reduction", "planar", primary.kind, (primary.operands[0],), sampled=("planar.reduction",))
     _, height, width = primary.attrs["ksize"]
     _, _, top, _, left, _ = primary.attrs["padding"]

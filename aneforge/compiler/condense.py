@@ -22,6 +22,7 @@ from aneforge.compiler.legal.rules.base import rule_records
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature, remade
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 _FEWEST_NODES = 512  # below it a graph is as quick as a condensed one
 _REACH = 48  # nodes of a repetition at least, so that whatever a pass looks at around a node is in the next one
@@ -115,7 +116,7 @@ def _may_meet_a_limit(signatures: list[Signature], counts: np.ndarray) -> bool:
     for signature, count in zip(signatures, counts.tolist(), strict=True):
         name = signature.op.name
         numbers[name] = numbers.get(name, 0) + count
-        if name in ("const", "parameter"):
+        if GraphTrait.STORED in signature.op.traits:
             weight_bytes += 2 * prod(signature.shape) * count
         if name == "softmax" and len(signature.shape) > 1 and signature.shape[-2] == 1:
             numbers["query"] = numbers.get("query", 0) + count

@@ -14,6 +14,7 @@ from aneforge.compiler.record import Record
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
+from aneforge.graph.traits import GraphTrait
 from aneforge.output.grouped import counted
 from aneforge.targets.assumed import compile_fact
 
@@ -160,7 +161,7 @@ class Explanation:
         self.target = program.target.name
         self.nodes: dict[str, NodeStory] = {}
         for node in graph.nodes:
-            if node.op in ("input", "parameter", "const"):
+            if node.is_a(GraphTrait.PORT) or node.is_a(GraphTrait.STORED):
                 continue
             name = names[node.uid]
             story = NodeStory(name, node.op, node.shape, located(node.where), tuple(rewritten.get(name, ())))

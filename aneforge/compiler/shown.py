@@ -13,6 +13,7 @@ from math import isinf
 from typing import Any
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.tensor_type import Params
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.passes import merged_sources
 from aneforge.compiler.plan import Buffer, Name, Plan, Segment, TaskGroup, plan_of
@@ -233,5 +234,10 @@ class Schedule:
 
 
 def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON has them: JSON has no infinite number, so an open bound is written as text."""
-    return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in attrs.items()}
+    """Attributes as JSON has them: JSON has no infinite number, so an open bound is written as text, and so are the
+    parameters of a unit."""
+    return {name: str(value) if _is_text(value) else value for name, value in attrs.items()}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, Params) or (isinstance(value, float) and isinf(value))

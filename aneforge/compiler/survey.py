@@ -21,6 +21,7 @@ from aneforge.compiler.refusal import Refusal
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definition, make, remade
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target
 
@@ -119,12 +120,11 @@ def _go_on(branch: Branch, refused: Refused) -> Iterator[tuple[Branch, bool]]:
 
 # In the graph.
 
-_LEAVES = ("input", "parameter", "const")
-
 
 def _computes(node: Tensor, draft: Draft, names: Collection[str]) -> bool:
     """Whether a tensor of the draft is one of those that compute the named nodes."""
-    return node.op not in _LEAVES and draft.names[node.uid] in names
+    is_given = node.is_a(GraphTrait.PORT) or node.is_a(GraphTrait.STORED)
+    return not is_given and draft.names[node.uid] in names
 
 
 def _set_apart(draft: Draft, names: Collection[str]) -> bool:

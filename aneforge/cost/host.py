@@ -12,19 +12,14 @@ from typing import NamedTuple
 
 from aneforge.graph.node import DTYPES
 from aneforge.graph.tensor import Tensor
-from aneforge.graph.views import plain_name
+from aneforge.graph.traits import GraphTrait
+from aneforge.graph.views import does, plain_name
 from aneforge.targets.assumed import constant
 
 CHOICE = "U75"
 """The choice that explains the rates."""
 
 _FLOAT = 4  # bytes: the host computes in float32
-_PICKS = frozenset(("gather", "gather_nd", "embedding", "index", "index_select", "take", "gatherelements", "gathernd"))
-_SORTS = frozenset(("sort", "topk", "argsort"))
-_PRODUCTS = frozenset(("matmul", "linear", "mm", "bmm", "addmm", "gemm", "einsum", "baddbmm"))
-_CONVOLUTIONS = frozenset(("conv", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose", "convtranspose"))
-_BY_MATRIX_UNITS = _PRODUCTS | _CONVOLUTIONS
-"""What a library for linear algebra does with a CPU's matrix units."""
 
 
 class Band(NamedTuple):
@@ -48,7 +43,8 @@ def host_band(nodes: Iterable[Tensor]) -> Band:
     low = high = 0.0
     for node in nodes:
         moved, flops = _bytes(node), _flops(node)
-        rates = product_flops_per_us if plain_name(node) in _BY_MATRIX_UNITS else flops_per_us
+        # A library for linear algebra computes products with the matrix units of the CPU.
+        rates = product_flops_per_us if does(node, GraphTrait.PRODUCT) else flops_per_us
         low += start[0] + max(moved / bytes_per_us[1], flops / rates[1])
         high += start[1] + max(moved / bytes_per_us[0], flops / rates[0])
     return Band(low, high)
@@ -58,7 +54,7 @@ def _bytes(node: Tensor) -> float:
     """Read and written. A look-up reads the rows that it gives, not the table."""
     written = _size(node)
     read = [_size(operand) for operand in node.inputs]
-    if plain_name(node) in _PICKS:
+    if does(node, GraphTrait.PICK):
         read = [min(size, written) for size in read]
     return float(written + sum(read))
 
@@ -71,15 +67,15 @@ def _flops(node: Tensor) -> float:
     """Two for a multiply-add, one for each element of anything else; a sort compares each element log n times."""
     name, shapes = plain_name(node), [operand.shape for operand in node.inputs if operand.dtype != "int32"]
     elements = max(map(prod, [node.shape, *shapes]))
-    if name in _PICKS:
+    if does(node, GraphTrait.PICK):
         return 0.0
-    if name in _PRODUCTS and shapes and shapes[0]:
+    if does(node, GraphTrait.CONVOLUTION):
+        return 2.0 * prod(node.shape) * prod(shapes[1][1:]) if len(shapes) > 1 else float(elements)
+    if does(node, GraphTrait.PRODUCT) and shapes and shapes[0]:
         return 2.0 * prod(node.shape) * shapes[0][-1]
-    if name in _CONVOLUTIONS and len(shapes) > 1:
-        return 2.0 * prod(node.shape) * prod(shapes[1][1:])
     if name == "sdpa" or "attention" in name:
         return 4.0 * prod(node.shape) * _keys(shapes)
-    if name in _SORTS:
+    if does(node, GraphTrait.SORT):
         return elements * max(1.0, log2(max(2, elements)))
     return float(elements)
 

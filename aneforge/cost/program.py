@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping
 from math import prod
 
-from aneforge.anec.interpret_units import AXES
+from aneforge.anec.interpret_units import AXIS_PLACES
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.legalise.kernel_memory import CONTRACTIONS, reads_codes
@@ -210,5 +209,5 @@ def _is_mean_square(op: Op, value: Op) -> bool:
 
 def _rankings(op: Op) -> int:
     """How many lines a native layer ranks one by one: all along the axis that it sorts; lanes move together."""
-    shape, params = op.operands[0].shape, json.loads(op.attrs["params"])
-    return prod(shape) // (shape[AXES[params["SortDimension"]]] * shape[AXES[params["VectorDimension"]]])
+    shape, params = op.operands[0].shape, op.attrs["params"]
+    return prod(shape) // (shape[AXIS_PLACES[params["SortDimension"]]] * shape[AXIS_PLACES[params["VectorDimension"]]])

@@ -7,7 +7,6 @@ stays as it is, and the writer refuses it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,17 +16,18 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.tensor_type import Params
+from aneforge.anec.traits import Trait
 from aneforge.compiler.fuse.transposes import order_of, pairs_of
 from aneforge.compiler.passes import Pattern, Rewriter, is_const, merged_sources, rewrite_by_kind
+from aneforge.native.layer import AXES, AXIS_NAMES
 
 MOST_INDEX = 2048
 """The largest index of a gather: fp16 holds every integer up to it."""
 
-_COMPARISONS = ("equal", "not_equal", "less_than", "less_than_equal", "greater_than", "greater_than_equal")
 _ROWS_TO_COLUMNS = ((2, 4), (4, 2))  # C and W exchanged: what the flags of a product do
 _LOG2_E = np.float16(1 / np.log(2))
 _STRETCH = 2, 3, 4
-_AXES = {1: "Depth", 2: "Channel", 3: "Height", 4: "Width"}
 
 
 class Names:
@@ -91,7 +91,7 @@ def _transpose(names: Names, walk: Rewriter, op: Op) -> Op | None:
 
 def _unit(walk: Rewriter, op: Op, tag: str, operands: list[Op], **params: Any) -> Op:
     assert op.type is not None
-    return walk.emit("anec.unit", operands, op.type, {"type": tag, "params": json.dumps(params)}, op.sources)
+    return walk.emit("anec.unit", operands, op.type, {"type": tag, "params": Params(params)}, op.sources)
 
 
 def _number(walk: Rewriter, op: Op) -> float | None:
@@ -105,7 +105,7 @@ def _cast(names: Names, walk: Rewriter, op: Op) -> Op | None:
     """A comparison's unit gives 0 and 1 by itself, and a port of bytes is read as numbers."""
     before = op.operands[0]
     is_bytes = before.kind == "live_in" and before.type is not None and before.type.dtype == "ui8"
-    return before if before.kind in _COMPARISONS or is_bytes else None
+    return before if before.is_a(Trait.COMPARISON) or is_bytes else None
 
 
 def _spread(x: Op, vector: Op) -> bool:
@@ -215,7 +215,7 @@ def _tile(names: Names, walk: Rewriter, op: Op) -> Op | None:
     grown = [axis for axis in range(5) if multiples[axis] > 1]
     if any(extents[axis] != 1 or axis not in _STRETCH for axis in grown):
         return None
-    info = [{"Dimension": _AXES[axis], "Size": multiples[axis]} for axis in grown]
+    info = [{"Dimension": AXIS_NAMES[axis], "Size": multiples[axis]} for axis in grown]
     return _unit(walk, op, "Broadcast", [op.operands[0]], BroadcastInfo=info)
 
 
@@ -228,7 +228,7 @@ def _line(names: Names, walk: Rewriter, op: Op) -> Op | None:
 def _gather(names: Names, walk: Rewriter, op: Op) -> Op | None:
     """Indices at equal distances along one axis are a view with a step; others are a stored operand."""
     indices, axes = op.attrs.get("indices"), op["axes"]
-    if not indices or len(axes) != 1 or axes[0] not in _AXES:
+    if not indices or len(axes) != 1 or AXIS_NAMES[axes[0]] not in AXES:
         return None
     assert op.type is not None
     step = indices[1] - indices[0] if len(indices) > 1 else 1
@@ -237,7 +237,7 @@ def _gather(names: Names, walk: Rewriter, op: Op) -> Op | None:
             return None
         stored = walk.constant(indices, TensorType((1, 1, 1, len(indices), 1)), op.sources)
         return walk.emit(op.name, [op.operands[0], stored], op.type, {"axes": axes}, op.sources)
-    view = {"Dimension": _AXES[axes[0]], "Offset": indices[0], "Size": len(indices), "Step": step}
+    view = {"Dimension": AXIS_NAMES[axes[0]], "Offset": indices[0], "Size": len(indices), "Step": step}
     return _unit(walk, op, "InputView", [op.operands[0]], **view)
 
 

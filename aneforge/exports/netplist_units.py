@@ -10,12 +10,12 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op
 from aneforge.anec.layers import layer_of
+from aneforge.anec.traits import Trait
 from aneforge.compiler.passes import is_const
 from aneforge.errors import AneforgeError, first_line
 from aneforge.exports.netplist_forms import Names
 from aneforge.native import LayerType, checked_params, layer_type
 
-_KERNELS = ("convolution", "deconvolution")
 _STEPPED = ("Conv", "Pooling")
 
 
@@ -132,12 +132,12 @@ class Units:
         node = given[0] if given else name
         try:
             known, params, fields = self._spelled(op, node)
-            operands = op.operands[:1] if op.kind in _KERNELS else op.operands
+            operands = op.operands[:1] if op.is_a(Trait.CONVOLUTION) else op.operands
             bottoms = tuple(
                 self._symbol(operand, name, "UInt16" if op.kind == "gather_nd" and place else "Float16")
                 for place, operand in enumerate(operands)
             )
-            kernel = self._kernel(op.operands[1]) if op.kind in _KERNELS else None
+            kernel = self._kernel(op.operands[1]) if op.is_a(Trait.CONVOLUTION) else None
         except (AneforgeError, ValueError) as error:
             self.refusals.append(Refusal(node, first_line(error)))
             return

@@ -9,22 +9,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 
-_STEP = "a step: its slope is zero or infinite"
-_TRUTH = "it gives truth values"
-_PLACES = "it gives places, which jump"
-_ORDER = "it moves elements by their values; no ops for the way back are declared"
-_SAMPLED = "it reads between elements; no ops for the way back are declared"
-WITHOUT_DERIVATIVE: dict[str, str] = {
-    **dict.fromkeys(("ceil", "floor", "floor_div", "one_hot", "round", "sign"), _STEP),
-    **dict.fromkeys(("equal", "greater", "greater_equal", "less", "less_equal", "not_equal"), _TRUTH),
-    **dict.fromkeys(("logical_and", "logical_not", "logical_or", "logical_xor"), _TRUTH),
-    **dict.fromkeys(("arg_min_max", "argmax", "fps", "global_arg", "radius_search"), _PLACES),
-    **dict.fromkeys(("sort", "topk"), _ORDER),
-    **dict.fromkeys(("affine", "crop_resize", "resample"), _SAMPLED),
-    "host": "it runs on the host, outside the graph language",
-}
-"""Ops through which no gradient passes, and why; ``docs/reference/derivatives.md`` shows them."""
-
 
 def gradients(
     out: Tensor, wanted: Sequence[Tensor], seed: Tensor | None = None, stop: Sequence[Tensor] = ()
@@ -69,7 +53,7 @@ def dependents(order: Sequence[Tensor], wanted: set[int]) -> set[int]:
 def _parts(node: Tensor, gradient: Tensor) -> Sequence[Tensor | None]:
     rule = node.definition.derivative
     if rule is None:
-        why = WITHOUT_DERIVATIVE.get(node.op, "none is declared")
+        why = node.definition.no_derivative or "none is declared"
         raise GraphError(
             f"{node.op} at {located(node.where)}: the op has no derivative ({why}). Replace it by ops that have one, "
             "or cut the gradient before it with stop"

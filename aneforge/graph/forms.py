@@ -13,6 +13,7 @@ from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.origins import merged
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def scale_of(step: Tensor, product: Tensor) -> float | None:
     """The factor of a step that only scales a product; None for any other step."""
     if step.op == "linear_activation":
         return float(step.attrs["alpha"]) if step.attrs["beta"] == 0 else None
-    if step.op not in ("mul", "real_div"):
+    if not step.is_a(GraphTrait.SCALING):
         return None
     left, right = step.inputs
     number = number_of(right if left is product else left)

@@ -23,6 +23,7 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
 from aneforge.graph.origins import FileNodes, Origin, Origins, derived_names
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import Weight, intern_weight
 from aneforge.output.files import write_archive
 
@@ -407,7 +408,7 @@ def _read_node(number: int, record: Any, nodes: list[Tensor], weights: Mapping[s
 
 
 def _read_weight(key: Any, name: str, weights: Mapping[str, Any]) -> Weight | None:
-    has_weight = name in ("const", "parameter")
+    has_weight = GraphTrait.STORED in definition(name).traits
     if key is None:
         if has_weight:
             raise GraphError("the weight is missing; a constant or parameter needs one")

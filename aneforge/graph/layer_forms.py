@@ -15,6 +15,7 @@ from aneforge.graph.ops.contraction import conv, linear, matmul
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.spatial import space_to_depth
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 
 class _Sliding(NamedTuple):
@@ -60,7 +61,7 @@ class StoredLayer:
 
 def layer_of(node: Tensor) -> StoredLayer | None:
     """The layer of a node; None where it is no layer, or its weight is computed, trained or encoded already."""
-    if node.op not in ("linear", "matmul", "conv") or node.inputs[0].op == "const":
+    if not node.is_a(GraphTrait.STORED_KERNEL) or node.op == "conv_transpose" or node.inputs[0].op == "const":
         return None
     x, weight, *rest = node.inputs
     numbers, bias = _numbers(weight), _numbers(rest[0]) if rest else None

@@ -25,6 +25,8 @@ from aneforge.errors import GraphError, nearest, shown
 from aneforge.graph.cache import SharedCache
 from aneforge.graph.origins import Origins
 from aneforge.graph.snapshots import Snapshot
+from aneforge.graph.spelling import Spelling, spelling
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import Weight
 
 if TYPE_CHECKING:
@@ -53,11 +55,35 @@ class OpDef:
     shape: Callable[..., Shape]
     reference: Callable[..., np.ndarray] | None
     derivative: Callable[..., Sequence[Any]] | None
+    traits: frozenset[GraphTrait] = frozenset()
     dtypes: str = "fp16"
     gate_name: str = ""
     native_layer: bool = False
     reads_values: bool = False
-    leaf: bool = False
+    kernel_axis: int | None = None
+    """The axis of a stored kernel along which its outputs lie."""
+    vector_axis: int | None = None
+    """The axis of the result along which a bias or gains lie, one number each."""
+    no_derivative: str = ""
+    """Why no gradient passes through the op."""
+    mil: str = ""
+    """The op in the model language, as a row of :mod:`aneforge.graph.spelling`; empty where more must be computed."""
+    no_mil: str = ""
+    """Why Core ML has no form for the op."""
+    backend: str = ""
+    """The backend op that computes it, as such a row; empty where more than one does, or none."""
+
+    @functools.cached_property
+    def in_mil(self) -> Spelling | None:
+        return spelling(self.mil, self.name) if self.mil else None
+
+    @functools.cached_property
+    def in_backend(self) -> Spelling | None:
+        return spelling(self.backend, self.name) if self.backend else None
+
+    @property
+    def leaf(self) -> bool:
+        return GraphTrait.LEAF in self.traits
 
     @property
     def variadic(self) -> bool:
@@ -81,13 +107,21 @@ def definition(name: str) -> OpDef:
     return declared
 
 
-def op(name: str, operands: str, attributes: str = "", **options: Any) -> Callable[[type], OpDef]:
+@functools.cache
+def ops_with(*traits: GraphTrait) -> frozenset[str]:
+    """The names of the ops that have all of these traits."""
+    import aneforge.graph.ops  # noqa: F401 - declares them
+
+    return frozenset(name for name, declared in _definitions.items() if declared.traits.issuperset(traits))
+
+
+def op(name: str, operands: str, attributes: str = "", *traits: GraphTrait, **options: Any) -> Callable[[type], OpDef]:
     """Declare an op from a class body that holds its rules.
 
     The body is a namespace: ``shape`` (operand shapes and attributes to the output shape, or an error
     message raised as GraphError), ``reference`` (float64 arrays to a float64 array) and ``derivative``
     (gradient, output, operands and attributes to one gradient or None per operand); the docstring is the
-    op's one-line description. A body without ``derivative`` has none.
+    op's one-line description. A body without ``derivative`` has none; ``no_derivative`` says why.
     """
 
     def declare(body: type) -> OpDef:
@@ -102,6 +136,7 @@ def op(name: str, operands: str, attributes: str = "", **options: Any) -> Callab
             shape=rules["shape"],
             reference=rules.get("reference"),
             derivative=rules.get("derivative"),
+            traits=frozenset(traits),
             gate_name=options.pop("gate", name),
             **options,
         )
@@ -188,6 +223,10 @@ class Node:
     @property
     def definition(self) -> OpDef:
         return self.signature.op
+
+    def is_a(self, trait: GraphTrait) -> bool:
+        """Whether the op has a property, which its declaration states."""
+        return trait in self.signature.op.traits
 
     @property
     def attrs(self) -> dict[str, Any]:

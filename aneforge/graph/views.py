@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+from aneforge.graph.node import ops_with
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
-_MOVES = frozenset(
-    (
-        *("reshape", "view", "unsafe_view", "flatten", "flatten2d", "squeeze", "unsqueeze", "expand_dims", "alias"),
-        *("slice", "slice_by_size", "slice_by_index", "select", "narrow", "crop", "split", "chunk", "unbind"),
-        *("transpose", "permute", "t", "expand", "broadcast_to", "tile", "repeat", "identity", "clone", "copy"),
-        *("contiguous", "detach", "lift_fresh_copy"),
-    )
-)
-"""Names that graphs and the languages of model files have for ops that move numbers."""
-
-_PICKS = frozenset(
-    (
-        *("gather", "gather_nd", "embedding", "index", "index_select", "take", "gatherelements", "gathernd"),
-        *("sort", "topk", "reverse", "flip", "roll"),
-    )
-)
-"""Ops that give some of the numbers that they read, as these are."""
+_NAMES = {
+    GraphTrait.MOVEMENT: "view unsafe_view unsqueeze alias slice narrow split chunk unbind permute t expand "
+    "broadcast_to repeat identity clone copy contiguous detach lift_fresh_copy",
+    GraphTrait.PICK: "gather_nd embedding index index_select take gatherelements gathernd flip roll",
+    GraphTrait.SORT: "argsort",
+    GraphTrait.PRODUCT: "mm bmm addmm gemm baddbmm conv1d conv2d conv3d convolution convtranspose",
+    GraphTrait.CONVOLUTION: "conv1d conv2d conv3d convolution convtranspose",
+}
+"""Names that the languages of model files have for ops with a trait, where the graph has another name or none."""
 
 _CASTS = frozenset(("cast", "to", "to_copy", "convert_element_type", "int", "long", "type_as"))
 
 
+def does(node: Tensor, trait: GraphTrait) -> bool:
+    """Whether an op has a trait, by its name in its own language where the host computes it."""
+    if node.op != "host":
+        return node.is_a(trait)
+    name = plain_name(node)
+    if name == "select":  # PyTorch's takes one place of an axis; that of other languages chooses between two tensors
+        return trait is GraphTrait.MOVEMENT and len(node.inputs) == 1
+    return name in ops_with(trait) or name in _NAMES.get(trait, "").split()
+
+
 def moves_only(node: Tensor) -> bool:
     """Whether an op hands on the numbers that it reads, in another order, shape or type."""
-    return _is_move(node) or plain_name(node) in _CASTS
+    return does(node, GraphTrait.MOVEMENT) or plain_name(node) in _CASTS
 
 
 def hands_on(node: Tensor) -> bool:
     """Whether every number that an op gives is one that it reads."""
-    return _is_move(node) or plain_name(node) in _PICKS
+    return any(does(node, trait) for trait in (GraphTrait.MOVEMENT, GraphTrait.PICK, GraphTrait.SORT))
 
 
 def is_integer_view(node: Tensor) -> bool:
@@ -40,13 +44,7 @@ def is_integer_view(node: Tensor) -> bool:
     is computed."""
     if not node.inputs or node.inputs[0].dtype != "int32":
         return False
-    return (_is_move(node) and node.dtype == "int32") or plain_name(node) in _CASTS
-
-
-def _is_move(node: Tensor) -> bool:
-    """PyTorch's select takes one place of an axis; that of other languages chooses between two tensors."""
-    name = plain_name(node)
-    return name in _MOVES and (name != "select" or len(node.inputs) == 1)
+    return (does(node, GraphTrait.MOVEMENT) and node.dtype == "int32") or plain_name(node) in _CASTS
 
 
 def plain_name(node: Tensor) -> str:

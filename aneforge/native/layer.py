@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,22 +21,31 @@ class Dimensions(NamedTuple):
 
 AXES = ("Width", "Height", "Channel", "Depth")
 """The names that parameters have for axes. The batch has none."""
+AXIS_NAMES = ("Batch", "Depth", "Channel", "Height", "Width")
+"""The axes of a tensor of the engine, NDCHW."""
+AXIS_PLACES = {name: AXIS_NAMES.index(name) for name in AXES}
+"""Where an axis that parameters name lies in NDCHW."""
 
-# Where the axes of a user's shape lie, by rank, as the compiler lays them out.
-_PLACES: tuple[tuple[str, ...], ...] = (
-    (),
-    ("width",),
-    ("channel", "width"),
-    ("channel", "height", "width"),
-    ("batch", "channel", "height", "width"),
-    ("batch", "channel", "depth", "height", "width"),
-)
+PLACES_OF_RANK: tuple[tuple[int, ...], ...] = ((), (4,), (2, 4), (2, 3, 4), (0, 2, 3, 4), (0, 2, 1, 3, 4))
+"""Where each axis of a user's shape lies in NDCHW, by rank, as the compiler lays them out."""
+
+
+def rank5(shape: Sequence[int]) -> tuple[int, ...]:
+    """A user's shape laid out as NDCHW.
+
+    Rank 4 is NCHW with depth one, rank 5 is NCDHW as written; rank 3 is CHW, rank 2 is rows as channels and
+    columns as width (a matrix [M, K] is C = M, W = K: listing 22.1), rank 1 is a line along the width.
+    """
+    laid = [1] * len(AXIS_NAMES)
+    for place, extent in zip(PLACES_OF_RANK[len(shape)], shape, strict=True):
+        laid[place] = extent
+    return tuple(laid)
 
 
 def dimensions(shape: Shape) -> Dimensions:
     """A shape of rank 0 to 5 as batch, channel, depth, height and width."""
-    extents = dict(zip(_PLACES[len(shape)], shape, strict=True))
-    return Dimensions(*(extents.get(name, 1) for name in Dimensions._fields))
+    n, d, c, h, w = rank5(shape)
+    return Dimensions(n, c, d, h, w)
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,9 @@ def _of_op(op: Op, walk: Walk, reached: bool) -> list[str]:
     """What of a chip's ways an op takes; each is there or not."""
     engine = walk.engine
     contracts = op.is_a(Trait.CONTRACTION) or op.kind == "sdpa"
-    convolves, has_kernel = op.kind == "convolution", op.kind in ("convolution", "linear")
-    integers = has_kernel and integer_operands(engine, op) is not None
+    convolves = op.kind == "convolution"
+    has_kernel = op.is_a(Trait.STORED_KERNEL) and op.kind != "deconvolution"
+    integers = integer_operands(engine, op) is not None
     clamps = is_clamped_copy(op) or (has_kernel and not integers and engine.int8_activations_q4 and stored_as_int8(op))
     tiles = contracts and engine.tile_losses
     if reached and (clamps or tiles):

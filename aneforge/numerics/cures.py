@@ -15,6 +15,7 @@ from aneforge.graph.layer_forms import OP_FORMS
 from aneforge.graph.node import Node
 from aneforge.graph.stable_forms import STABLE_FORMS
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.losses import Risk
 
 
@@ -35,7 +36,7 @@ def _slice_off_width(node: Tensor, context: FormContext) -> Site | None:
 
 def _scaled_first(node: Tensor, context: FormContext) -> Site | None:
     """A factor behind a product moves in front of it, where it keeps the sum small."""
-    if node.op not in ("mul", "linear_activation", "real_div") or node.inputs[0].op != "matmul":
+    if not node.is_a(GraphTrait.SCALING) or node.inputs[0].op != "matmul":
         return None
     product = node.inputs[0]
     factor = scale_of(node, product)

@@ -13,8 +13,10 @@ import numpy as np
 from aneforge.compiler.legal.findings import ANY_FINITE, PROMISED
 from aneforge.graph.graph import Graph
 from aneforge.graph.halves import FP16_MAX
+from aneforge.graph.node import ops_with
 from aneforge.graph.stable_forms import logsumexp_of, softplus_of
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.losses import Risk, evidence_of
 from aneforge.numerics.underflow import NOTICED
 from aneforge.numerics.values import Value
@@ -33,7 +35,7 @@ def node_losses(graph: Graph, names: Mapping[int, str], ranges: Ranges) -> Itera
     for node in graph.nodes:
         if node.op == "mod":
             yield from _remainder(node, names[node.uid], ranges(node.inputs[0]), ranges(node.inputs[1]))
-        elif node.op in _CENTRED:
+        elif node.is_a(GraphTrait.NORMALISATION):
             yield from _small_squares(node, names[node.uid], ranges(node.inputs[0]))
 
 
@@ -85,23 +87,12 @@ def _remainder(node: Tensor, name: str, above: Value | None, below: Value | None
     )  # fmt: skip
 
 
-_CENTRED = {
-    "layer_norm": True,
-    "channel_layer_norm": True,
-    "instance_norm": True,
-    "group_norm": True,
-    "rms_norm": False,
-    "l2_norm": False,
-}
-"""Norms by graph op, and whether the mean is subtracted before squaring."""
-
-
 def _small_squares(node: Tensor, name: str, value: Value | None) -> Iterator[Risk]:
     """Squares below 2^-24 are zero, so that epsilon alone divides: the result is too large, or infinite."""
     if value is None or value.special or value.size == 0.0:
         return
     numbers = value.low + (np.arange(_POINTS) + 0.5) / _POINTS * value.width
-    numbers = numbers - numbers.mean() if _CENTRED[node.op] else numbers
+    numbers = numbers - numbers.mean() if node.is_a(GraphTrait.CENTRED) else numbers
     squares = numbers * numbers
     terms = node.shape[node.attrs["axis"]] if node.op == "l2_norm" else 1
     eps = float(node.attrs["eps"])
@@ -131,7 +122,7 @@ _REWRITES = {
     ("cumsum", "accumulator"): "scaled-cumsum",
     ("cumsum", "overflow"): "scaled-cumsum",
     ("cumsum", "underflow"): "scaled-cumsum",
-    **{(op, kind): "stable-norm" for op in _CENTRED for kind in ("overflow", "variance")},
+    **{(op, kind): "stable-norm" for op in ops_with(GraphTrait.NORMALISATION) for kind in ("overflow", "variance")},
 }
 """The rewrite that removes a loss, by the node's op and the kind of the loss."""
 

@@ -119,7 +119,7 @@ def product_form(engine: Engine, module: Module, op: Op) -> tuple[object, ...]:
     kernel = op.operands[1].type
     if kernel is None or kernel.dtype == "f16":
         return weights
-    codes = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
+    codes = integer_operands(engine, op)
     return *weights, is_decoded_on_host(op), codes and (codes.scale, codes.zero_point, codes.moved)
 
 
@@ -127,7 +127,7 @@ def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None)
     """What of a chip's arithmetic decides the bits of this op, given what its operands can be."""
     if op.kind == "sdpa":
         return engine.flush_subnormals, engine.tile_losses, engine.tables
-    integers = op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None
+    integers = integer_operands(engine, op) is not None
     clamped = engine.int8_activations_q4 and stored_as_int8(op) and _beyond(value, FP16_SLICE_SAT)
     planar = op.kind == "convolution" and passes_no_accumulator(engine, op)
     codes = op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op)
@@ -145,7 +145,7 @@ def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Valu
     """The value of a convolution, deconvolution, linear layer or matrix product."""
     if any(value.special for value in values):
         return ANYTHING
-    integers = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
+    integers = integer_operands(engine, op)
     if integers is not None and op.operands[1].kind == "const_in":
         return _of_integers(module, op, integers, values[0], values[2] if len(values) > 2 else Value(0.0, 0.0))
     if engine.int8_activations_q4 and stored_as_int8(op) and values[0].size > FP16_SLICE_SAT:
@@ -203,7 +203,7 @@ def _largest_integer(codes: float, integers: Integers, x: Value) -> float:
 
 def largest_integer_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> float:
     """The largest magnitude that a sum of codes can reach; zero where no codes are summed as integers."""
-    integers = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
+    integers = integer_operands(engine, op)
     if integers is None or op.operands[1].kind != "const_in":
         return 0.0
     x = values[0].with_zero() if any(op.attrs.get("explicit_padding", ())) else values[0]
@@ -222,7 +222,7 @@ def _sums_of_codes(module: Module, op: Op) -> tuple[Array, Array, float]:
 
 def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> float:
     """The largest magnitude that an accumulator of a product can reach on the way."""
-    if op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
+    if integer_operands(engine, op) is not None:
         return 0.0
     x, bias = values[0], (values[2].size if len(values) > 2 else 0.0)
     if op.kind == "matmul" or op.operands[1].kind != "const_in":

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
-from aneforge.graph.node import make
+from aneforge.graph.node import make, ops_with
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.recognise.algebra import affine, close, number, product
 from aneforge.recognise.rule import Rule, Scene
 
 _HALF_ROOT = 1 / math.sqrt(2)
 _TANH_ROOT = math.sqrt(2 / math.pi)
 _TANH_CUBE = 0.044715
-_PRODUCTS = ("mul", "linear_activation", "real_div")
+_SCALINGS = tuple(sorted(ops_with(GraphTrait.SCALING)))
 
 
 def _silu(node: Tensor, scene: Scene) -> Tensor | None:
@@ -141,9 +142,9 @@ def _softplus(node: Tensor, scene: Scene) -> Tensor | None:
 ACTIVATIONS = (
     Rule("silu", ("mul",), _silu),
     Rule("silu-by-division", ("real_div",), _silu_by_division),
-    Rule("gelu", _PRODUCTS, _gelu),
-    Rule("hard-sigmoid", ("mul", "linear_activation", "real_div", "clip"), _hard_sigmoid),
-    Rule("hard-swish", _PRODUCTS, _hard_swish),
+    Rule("gelu", _SCALINGS, _gelu),
+    Rule("hard-sigmoid", (*_SCALINGS, "clip"), _hard_sigmoid),
+    Rule("hard-swish", _SCALINGS, _hard_swish),
     Rule("hard-swish-of-the-rest", ("mul",), _hard_swish_of_the_rest),
     Rule("softplus", ("log",), _softplus),
 )

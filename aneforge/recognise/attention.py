@@ -6,17 +6,16 @@ import numpy as np
 
 from aneforge.graph.node import make
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.recognise.algebra import number, scale_of, scaled
 from aneforge.recognise.rule import Rule, Scene
-
-_MOVES = ("transpose", "reshape")
 
 
 def _without_scale(x: Tensor, scene: Scene) -> tuple[Tensor, float]:
     """A value without the number that it, or what it is moved from, is multiplied with; and that number."""
     moves: list[Tensor] = []
     inner = x
-    while inner.op in _MOVES and scene.is_private(inner):
+    while (inner.is_a(GraphTrait.VIEW) or inner.op == "transpose") and scene.is_private(inner):
         moves.append(inner)
         inner = inner.inputs[0]
     found = scale_of(inner)

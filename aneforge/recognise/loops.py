@@ -6,6 +6,7 @@ from __future__ import annotations
 from aneforge.graph import builders as af
 from aneforge.graph.node import make
 from aneforge.graph.tensor import Tensor
+from aneforge.recognise.movement import CUTS
 from aneforge.recognise.rule import Rule, Scene
 
 _MANY = 3  # rows from which one product of all of them is worth more than a product of each
@@ -103,7 +104,7 @@ def _rows_of_one_product(node: Tensor, scene: Scene) -> Tensor | None:
     rows = [extent for extent in whole.shape[:-1] if extent != 1]
     if len(cut) != 1 or cut[0] == whole.ndim - 1 or rows != [whole.shape[cut[0]]] or x.shape[-1] != whole.shape[-1]:
         return None
-    if scene.count(whole, ("slice_by_size", "slice_by_index", "gather")) < _MANY:
+    if scene.count(whole, CUTS) < _MANY:
         return None
     every = make(node.definition, (whole.reshape(rows[0], whole.shape[-1]), *node.inputs[1:]), node.attrs)
     place, size = view.attrs["begin"][cut[0]], view.attrs["size"][cut[0]]

@@ -11,11 +11,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from aneforge.graph.node import make
+from aneforge.graph.node import make, ops_with
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.recognise.rule import Rule, Scene
 
-_CUTS = ("slice_by_size", "slice_by_index", "gather")
+CUTS = ("slice_by_size", "slice_by_index", "gather")
 
 
 def _as_reshape(node: Tensor, scene: Scene) -> Tensor | None:
@@ -89,7 +90,7 @@ def _cut_before_turn(node: Tensor, scene: Scene) -> Tensor | None:
     """Slices of a transposed tensor, which nothing else reads, are transposed slices: the parts of one projection are
     cut out of it as they lie, and each is turned once."""
     turned = node.inputs[0]
-    if turned.op != "transpose" or not scene.is_read_by(turned, _CUTS):
+    if turned.op != "transpose" or not scene.is_read_by(turned, CUTS):
         return None
     perm = turned.attrs["perm"]
     begin, size = [0] * node.ndim, [0] * node.ndim
@@ -104,7 +105,7 @@ def _cut_before_view(node: Tensor, scene: Scene) -> Tensor | None:
     """A slice of a reshaped tensor along one axis is a reshaped slice, where its elements lie side by side. It never
     becomes a slice of the last axis, which some chips read through a path that cuts magnitudes off (N20)."""
     view = node.inputs[0]
-    if view.op != "reshape" or not scene.is_read_by(view, _CUTS):
+    if view.op != "reshape" or not scene.is_read_by(view, CUTS):
         return None
     cut = [axis for axis in range(node.ndim) if node.shape[axis] != view.shape[axis]]
     if len(cut) != 1:
@@ -165,12 +166,12 @@ def _only_repeats(node: Tensor) -> bool:
 
 
 MOVEMENT = (
-    Rule("needless-copies", ("add", "sub", "mul", "real_div", "maximum", "minimum"), _needless_copies),
-    Rule("reshape-by-other-names", ("squeeze", "expand_dims", "flatten2d"), _as_reshape),
+    Rule("needless-copies", tuple(sorted(ops_with(GraphTrait.ARITHMETIC))), _needless_copies),
+    Rule("reshape-by-other-names", tuple(sorted(ops_with(GraphTrait.VIEW) - {"reshape"})), _as_reshape),
     Rule("one-reshape", ("reshape",), _one_reshape),
     Rule("turn-behind-view", ("reshape",), _turn_behind_view),
     Rule("one-transpose", ("transpose",), _one_transpose),
-    Rule("plain-slice", _CUTS, _cut),
+    Rule("plain-slice", CUTS, _cut),
     Rule("cut-before-turn", ("slice_by_size",), _cut_before_turn),
     Rule("cut-before-view", ("slice_by_size",), _cut_before_view),
 )

@@ -10,11 +10,9 @@ import numpy as np
 from aneforge.graph import builders as af
 from aneforge.graph.node import make
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.recognise.algebra import mean_of, number, plus_number, square_of
 from aneforge.recognise.rule import Rule, Scene
-
-_WITH_OFFSET = ("layer_norm", "group_norm", "channel_layer_norm", "instance_norm")
-_GAINED = (*_WITH_OFFSET, "rms_norm")
 
 
 class _Whitened(NamedTuple):
@@ -141,9 +139,15 @@ def _has_no_gains(node: Tensor) -> bool:
     return bool((gamma.array == 1).all()) and (beta is None or not beta.array.any())
 
 
+def _takes(node: Tensor, vector: str) -> bool:
+    """Whether a node is a norm with gains (gamma) or offsets (beta)."""
+    return node.is_a(GraphTrait.NORMALISATION) and vector in node.definition.operands
+
+
 def _axis(node: Tensor) -> int:
     """The axis of a norm along which its gains lie."""
-    return node.ndim - 1 if node.op in ("layer_norm", "rms_norm") else 1
+    assert node.definition.vector_axis is not None
+    return node.definition.vector_axis % node.ndim
 
 
 def _along(constant: Tensor, node: Tensor) -> np.ndarray | None:
@@ -161,7 +165,9 @@ def _along(constant: Tensor, node: Tensor) -> np.ndarray | None:
 def _gain(node: Tensor, scene: Scene) -> Tensor | None:
     """A factor behind a norm that has none yet is its gain."""
     for norm, constant in (node.inputs, node.inputs[::-1]):
-        if norm.op in _GAINED and norm.shape == node.shape and scene.is_private(norm) and _has_no_gains(norm):
+        if not _takes(norm, "gamma") or norm.shape != node.shape or not scene.is_private(norm):
+            continue
+        if _has_no_gains(norm):
             factor = _along(constant, norm)
             if factor is not None:
                 return _with_vectors(norm, factor, None)
@@ -171,7 +177,7 @@ def _gain(node: Tensor, scene: Scene) -> Tensor | None:
 def _offset(node: Tensor, scene: Scene) -> Tensor | None:
     """A summand behind a norm that has none yet is its offset."""
     for norm, constant in (node.inputs, node.inputs[::-1]):
-        if norm.op not in _WITH_OFFSET or norm.shape != node.shape or not scene.is_private(norm):
+        if not _takes(norm, "beta") or norm.shape != node.shape or not scene.is_private(norm):
             continue
         beta = norm.inputs[2].weight
         summand = _along(constant, norm)
@@ -184,7 +190,7 @@ def _batch_norm(node: Tensor, scene: Scene) -> Tensor | None:
     """A batch norm behind a norm of channels that has no gains yet is its gain and its offset: converters join the two
     into one."""
     norm, *vectors = node.inputs
-    if norm.op not in ("group_norm", "channel_layer_norm", "instance_norm") or not scene.is_private(norm):
+    if not _takes(norm, "beta") or _axis(norm) != 1 or not scene.is_private(norm):
         return None
     if not _has_no_gains(norm) or any(vector.weight is None for vector in vectors):
         return None

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from aneforge.graph.halves import FP16_MAX
-from aneforge.graph.node import make
+from aneforge.graph.node import make, ops_with
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.recognise.algebra import scale_of, scaled
 from aneforge.recognise.rule import Rule, Scene
 
-_BIASED = {"linear": -1, "conv": 1, "conv_transpose": 1}
-"""Layers that take a bias, and the axis of their outputs."""
-
-
+_SCALINGS = tuple(sorted(ops_with(GraphTrait.SCALING)))
 _MOST_PRODUCT_AXES = 4  # the rule "products of rank 5" refuses more
 _SMALLEST = 2.0**-24  # of fp16: a factor below it, or above its end, is several products
 
@@ -33,11 +31,12 @@ def _nothing(node: Tensor, scene: Scene) -> Tensor | None:
 def _bias(node: Tensor, scene: Scene) -> Tensor | None:
     """A sum behind a dense layer or a convolution without bias, one number for each output, is its bias."""
     for layer, constant in (node.inputs, node.inputs[::-1]):
-        if layer.op not in _BIASED or len(layer.inputs) > 2 or layer.shape != node.shape:
+        if "bias?" not in layer.definition.operands or len(layer.inputs) > 2 or layer.shape != node.shape:
             continue
         if constant.op != "const" or constant.weight is None or not scene.is_private(layer):
             continue
-        axis = _BIASED[layer.op] % layer.ndim
+        assert layer.definition.vector_axis is not None
+        axis = layer.definition.vector_axis % layer.ndim
         shape = (*(1,) * (layer.ndim - constant.ndim), *constant.shape)
         if shape[axis] == layer.shape[axis] == constant.weight.size:
             bias = const(np.asarray(constant.weight.array).reshape(-1))
@@ -48,7 +47,11 @@ def _bias(node: Tensor, scene: Scene) -> Tensor | None:
 def _scale_before_moves(node: Tensor, scene: Scene) -> Tensor | None:
     """A product with a number behind a move is done before it, next to the layer that makes the value."""
     inner = scale_of(node)
-    if inner is None or inner[0].op not in ("transpose", "reshape") or not scene.is_private(inner[0]):
+    if (
+        inner is None
+        or not (inner[0].is_a(GraphTrait.VIEW) or inner[0].op == "transpose")
+        or not scene.is_private(inner[0])
+    ):
         return None
     moved, factor = inner
     return make(moved.definition, (scaled(moved.inputs[0], factor),), moved.attrs)
@@ -106,8 +109,8 @@ def _softmax_before_view(node: Tensor, scene: Scene) -> Tensor | None:
 PRODUCTS = (
     Rule("nothing-added", ("add", "mul"), _nothing),
     Rule("bias", ("add",), _bias),
-    Rule("one-scale", ("mul", "linear_activation", "real_div"), _one_scale),
-    Rule("scale-before-moves", ("mul", "linear_activation", "real_div"), _scale_before_moves),
+    Rule("one-scale", _SCALINGS, _one_scale),
+    Rule("scale-before-moves", _SCALINGS, _scale_before_moves),
     Rule("product-of-few-axes", ("matmul",), _product_of_few_axes),
     Rule("softmax-before-view", ("softmax",), _softmax_before_view),
     Rule("features-norm", ("batch_norm",), _features_norm),

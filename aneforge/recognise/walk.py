@@ -15,12 +15,12 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.origins import FileNodes, merged, nodes_since, stamp
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.recognise.rule import Rule, Scene
 from aneforge.recognise.table import RULES
 
 _MOST_STEPS = 32  # rules that apply to one node, one after another; more would mean that two of them disagree
 _MOST_FIXED = 1 << 20  # elements of a constant that is computed here
-_NEVER_SHARED = ("host", "dropout")
 _NOTHING = "it changes nothing"
 
 
@@ -112,7 +112,7 @@ class _Walk:
 
     def _earliest(self, node: Tensor) -> Tensor:
         """An earlier node that computes the same, or the node itself; ports and random numbers are never the same."""
-        if node.op in _NEVER_SHARED or (node.definition.leaf and node.op != "const"):
+        if _may_differ(node) or (node.definition.leaf and node.op != "const"):
             return node
         weight = None if node.weight is None else node.weight.key
         key = (node.op, node.signature.attrs, tuple(operand.uid for operand in node.inputs), weight, node.shape)
@@ -126,9 +126,14 @@ class _Walk:
         return None
 
 
+def _may_differ(node: Tensor) -> bool:
+    """Whether two nodes that read the same may give different numbers."""
+    return node.op == "host" or node.is_a(GraphTrait.DRAWN)
+
+
 def _is_fixed(node: Tensor) -> bool:
     """Whether a node computes the same numbers in every run, and few enough to keep them."""
-    if node.definition.leaf or node.dtype != "fp16" or node.op in _NEVER_SHARED or node.size > _MOST_FIXED:
+    if node.definition.leaf or node.dtype != "fp16" or _may_differ(node) or node.size > _MOST_FIXED:
         return False
     return all(_is_small_constant(operand) for operand in node.inputs)
 

@@ -24,7 +24,7 @@ def basis_of_codes(engine: Engine, op: Op) -> str:
     """How far the sums of stored codes can be trusted: measured on some chips, assumed alike on others (U46, U65)."""
     if op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op):
         measured = compile_fact(engine.target, "code_sums_measured").value
-    elif op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
+    elif integer_operands(engine, op) is not None:
         measured = compile_fact(engine.target, "int8_sums_measured").value
     else:
         return FIDELITIES[0]

@@ -84,6 +84,8 @@ def integer_operands(engine: Engine, op: Op) -> Integers | None:
 
     A kernel with a palette is decoded first, as on other chips.
     """
+    if not op.is_a(Trait.STORED_KERNEL) or op.kind == "deconvolution":
+        return None
     activation, weight = op.operands[0], op.operands[1]
     moved = False
     while activation.is_a(Trait.MOVEMENT) and len(activation.operands) == 1 and "storage" not in activation.labels:

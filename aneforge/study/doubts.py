@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.graph.graph import Graph
 from aneforge.model import Model
 from aneforge.numerics.underflow import NOTICED
@@ -68,7 +69,7 @@ class NormWatch:
     def __call__(self, op: Op, value: Array, operands: Sequence[Array]) -> None:
         if not op.sources or op.sources[-1] in self.lost:
             return
-        if op.kind in ("layer_norm", "instance_norm"):
+        if op.is_a(Trait.NORMALISATION) and op.kind != "softmax":
             self._norm(op, value, operands)
         elif op.kind == "r_sqrt" and op.operands[0].attrs.get("square_input"):
             self._root(op, value, operands[0])

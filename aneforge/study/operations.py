@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import is_integer_view
-
-COMPUTED_LEAVES = ("random_uniform", "random_normal")
-"""Leaves that are computed and not handed in."""
 
 
 class Operations:
@@ -18,7 +16,7 @@ class Operations:
     def __init__(self, graph: Graph, names: Mapping[int, str]) -> None:
         self.graph, self.names = graph, names
         self.by_name = {name: uid for uid, name in names.items()}
-        computed = [node for node in graph.nodes if not node.definition.leaf or node.op in COMPUTED_LEAVES]
+        computed = [node for node in graph.nodes if not node.definition.leaf or node.is_a(GraphTrait.DRAWN)]
         self.views = {node.uid for node in computed if is_integer_view(node)}
         """Not counted as ops: the host does these where it hands integers over."""
         self.port_views = _views_of_ports(computed, self.views)

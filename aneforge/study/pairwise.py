@@ -21,6 +21,7 @@ from aneforge.compiler.program import Program
 from aneforge.errors import ArgumentError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.causes import causes_of
 from aneforge.numerics.identity import Digests, digests
 from aneforge.numerics.transfer import Walk, walk
@@ -43,7 +44,6 @@ _CHANNELS = 2
 _MOST_ROWS = 24  # divergences up to which each has a row of its own
 _MOST_NAMES = 6
 _INHERITED = "inherited"
-_RESAMPLING = ("resize", "upsample", "resample", "affine", "crop_resize")
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,7 @@ def _rewritten(graph: Graph, programs: Sequence[Program]) -> frozenset[str]:
     """Nodes that a chip computes by other ops, which need not give their exact meaning; resampling among them, whose
     weights may be rounded."""
     names = graph.names()
-    nodes = {names[node.uid] for node in graph.nodes if node.op.startswith(_RESAMPLING)}
+    nodes = {names[node.uid] for node in graph.nodes if node.is_a(GraphTrait.RESIZE) or node.is_a(GraphTrait.SAMPLING)}
     return frozenset(nodes.union(*((record.node for record in program.rewrites) for program in programs)))
 
 

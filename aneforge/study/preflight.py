@@ -33,8 +33,8 @@ from aneforge.compiler.survey import Surveyed
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import is_integer_view
-from aneforge.study.operations import COMPUTED_LEAVES
 from aneforge.targets import Family, Target, op_routes
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.evidence import Fact
@@ -343,7 +343,7 @@ class Preflight:
         rows: dict[str, list[NodeVerdict]] = {status: [] for status in STATUSES}
         native = rows["native"].append
         for node in self.graph.nodes:
-            name, is_leaf = self._names[node.uid], node.definition.leaf and node.op not in COMPUTED_LEAVES
+            name, is_leaf = self._names[node.uid], node.definition.leaf and not node.is_a(GraphTrait.DRAWN)
             if not is_leaf and is_integer_view(node):
                 continue  # the host does it where it hands integers over; nothing is computed
             if name not in special:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aneforge.compiler.refusal import Refusal
+from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import moves_only
 from aneforge.study.operations import Operations
 from aneforge.study.split import ENGINE, Region
@@ -21,7 +23,6 @@ IDLE = "moves-only"
 _IDLE_REASON = "it only moves numbers between ops of the host, which is not worth a start of the engine"
 _FEW_REASON = "it computes few numbers between ops of the host, which is not worth a start of the engine"
 _FEW = 1 << 14  # numbers that a region computes: microseconds on the host, and a start of the engine takes more
-_PRODUCTS = frozenset(("conv", "conv_transpose", "linear", "matmul", "einsum", "dynamic_conv", "sdpa"))
 
 
 def sentence(refusal: Refusal) -> str:
@@ -71,10 +72,14 @@ def idle_regions(cut: Cut) -> Refusals:
     }
 
 
+def _multiplies(node: Tensor) -> bool:
+    return node.is_a(GraphTrait.PRODUCT) or node.op == "sdpa"
+
+
 def _why_idle(cut: Cut, region: Region) -> str | None:
     if all(moves_only(node) or node.dtype == "bool" for node in region.nodes):
         return _IDLE_REASON
-    if sum(node.size for node in region.nodes) > _FEW or any(node.op in _PRODUCTS for node in region.nodes):
+    if sum(node.size for node in region.nodes) > _FEW or any(_multiplies(node) for node in region.nodes):
         return None
     made_by = {crossing.tensor.uid: crossing.source for crossing in cut.crossings}
     read_by = {crossing.tensor.uid: crossing.readers for crossing in cut.crossings}

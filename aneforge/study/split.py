@@ -12,9 +12,9 @@ from aneforge.graph.node import DTYPES, remade
 from aneforge.graph.ops.leaf import cast
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 ENGINE, HOST = "engine", "host"
-_INSIDE = ("const", "random_uniform", "random_normal")  # leaves that no port brings in
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +107,16 @@ def split(graph: Graph, device_of: Mapping[int, str]) -> list[Region]:
             operand.uid: operand
             for node in nodes
             for operand in node.inputs
-            if home.get(operand.uid) != key and operand.op not in _INSIDE
+            if home.get(operand.uid) != key and not _is_inside(operand)
         }
         outputs = tuple(node for node in nodes if node.uid in read_outside)
         regions.append(Region(number, key[1], tuple(nodes), tuple(inputs.values()), outputs))
     return regions
+
+
+def _is_inside(node: Tensor) -> bool:
+    """Whether a leaf is part of what reads it, so that no port brings it in."""
+    return node.op == "const" or (node.definition.leaf and node.is_a(GraphTrait.DRAWN))
 
 
 def region_of(graph: Graph, nodes: Sequence[Tensor], device: str, number: int = 0) -> Region:
@@ -125,7 +130,7 @@ def region_of(graph: Graph, nodes: Sequence[Tensor], device: str, number: int = 
         operand.uid: operand
         for node in nodes
         for operand in node.inputs
-        if operand.uid not in inside and operand.op not in _INSIDE
+        if operand.uid not in inside and not _is_inside(operand)
     }
     outputs = tuple(node for node in nodes if node.uid in read_outside)
     return Region(number, device, tuple(nodes), tuple(inputs.values()), outputs)

@@ -15,6 +15,7 @@ from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.graph.graph import Graph
+from aneforge.graph.traits import GraphTrait
 from aneforge.study.answers import Answers, Shelf, answers_about
 from aneforge.study.condensed import CondensedPreflight
 from aneforge.study.operations import Operations
@@ -270,5 +271,5 @@ class Study:
 
 def refuse_constant(graph: Graph) -> None:
     """Refuse a graph that no chip has anything to do with."""
-    if not any(node.op in ("input", "parameter", "live_state") for node in graph.nodes):
+    if not any(node.is_a(GraphTrait.PORT) or node.op == "live_state" for node in graph.nodes):
         raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")

@@ -12,7 +12,9 @@ from aneforge.divergence.axes import REDUCTION, Axis, Question
 from aneforge.divergence.numeric_warnings import CrossChipFP16Warning
 from aneforge.divergence.verdicts import Chip, Verdict, kind_of, magnitude, verdict_on, with_table
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import ops_with
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.loss_warnings import listed
 from aneforge.study.study import Study
 from aneforge.targets.chip import Target
@@ -157,15 +159,9 @@ _DETAILS: dict[str, Callable[[Any, Question], Question]] = {
     "crop": lambda node, question: replace(question, begin=int(node.attrs["left"])),
     "input_view": _viewed,
     "reverse": _reversed,
-    **dict.fromkeys(("conv", "dynamic_conv", "conv_transpose"), _convolved),
-    **dict.fromkeys(("linear", "matmul", "einsum"), _multiplied),
-    **dict.fromkeys(("rnn", "lstm", "gru"), _recurrent),
-    **dict.fromkeys(
-        (
-            *("cumsum", "upsample_nearest_neighbor", "upsample_bilinear", "resize_bilinear"),
-            "resize_nearest_neighbor",
-        ),
-        _by_weights_within_one,
-    ),
+    **dict.fromkeys(ops_with(GraphTrait.CONVOLUTION), _convolved),
+    **dict.fromkeys(ops_with(GraphTrait.PRODUCT) - ops_with(GraphTrait.CONVOLUTION), _multiplied),
+    **dict.fromkeys(ops_with(GraphTrait.RECURRENT), _recurrent),
+    **dict.fromkeys(("cumsum", *ops_with(GraphTrait.RESIZE)), _by_weights_within_one),
     "dropout": _dropped,
 }

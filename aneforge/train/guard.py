@@ -19,6 +19,7 @@ from aneforge.divergence.numeric_warnings import CrossChipFP16Warning
 from aneforge.graph.autodiff import dependents
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.analysis import analysis
 from aneforge.numerics.promises import promised_values
 from aneforge.numerics.rules import is_clamped_copy
@@ -118,12 +119,11 @@ def _read_through_slices(graph: Graph) -> set[int]:
     sliced: set[int] = set()  # nodes that hold windows: slices, and moves of them
     weights: set[int] = set()
     carried: dict[int, int] = {}  # a turned parameter, by the uid of the turn
-    moves = ("reshape", "concat")
     for node in graph.nodes:
-        if node.op in ("slice_by_size", "slice_by_index"):
+        if node.is_a(GraphTrait.SLICE):
             if node.inputs[0].shape[-1] > node.shape[-1]:
                 sliced.add(node.uid)
-        elif node.op in moves and any(operand.uid in sliced for operand in node.inputs):
+        elif node.op in ("reshape", "concat") and any(operand.uid in sliced for operand in node.inputs):
             sliced.add(node.uid)
         elif node.op == "transpose" and node.inputs[0].op == "parameter":
             carried[node.uid] = node.inputs[0].uid

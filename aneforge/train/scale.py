@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aneforge.graph.halves import FP16_MAX
+from aneforge.graph.node import ops_with
+from aneforge.graph.traits import GraphTrait
 
 _BITS = 4  # that a number must keep: as many as gradcheck's tolerance asks for
 _SHARE = 0.01  # of the numbers of a node that may keep fewer (U128)
@@ -35,7 +37,6 @@ class Span(NamedTuple):
 
 FP16 = Span()
 PRODUCT = Span(2.0**-16, 32768.0)
-_PRODUCTS = frozenset(("matmul", "linear", "conv", "conv_transpose", "dynamic_conv"))
 
 
 @dataclass(frozen=True)
@@ -121,5 +122,5 @@ def _power(value: float, up: bool) -> float:
 
 def spans_of(nodes: Iterable[tuple[str, str]], clamped: Iterable[str], limit: float) -> dict[str, Span]:
     """What each node holds that holds less than fp16, from its name and op: products, and slices that clamp."""
-    products = {name: PRODUCT for name, op in nodes if op in _PRODUCTS}
+    products = {name: PRODUCT for name, op in nodes if op in ops_with(GraphTrait.PRODUCT)}
     return {**products, **dict.fromkeys(clamped, Span(ceiling=limit))}

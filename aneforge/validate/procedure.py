@@ -11,6 +11,7 @@ import numpy as np
 from aneforge.arguments import Source, graph_of
 from aneforge.errors import ArgumentError, nearest
 from aneforge.graph.graph import Graph
+from aneforge.graph.traits import GraphTrait
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def validate_mutable_procedure(
 
 def _kernels(graph: Graph, mutable: frozenset[str]) -> dict[str, _Kernel]:
     names = graph.names()
-    stored = (node for node in graph.nodes if node.op in ("const", "parameter"))
+    stored = (node for node in graph.nodes if node.is_a(GraphTrait.STORED))
     return {
         names[node.uid]: _Kernel(node.shape, node.op == "parameter" or names[node.uid] in mutable) for node in stored
     }

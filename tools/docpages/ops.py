@@ -6,7 +6,6 @@ from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.graph import definitions
-from aneforge.graph.autodiff import WITHOUT_DERIVATIVE
 from aneforge.recognise.table import ALL_RULES
 from aneforge.targets import op_routes
 from aneforge.targets.assumed import fact_label
@@ -46,6 +45,7 @@ def derivatives() -> str:
     """Which ops pass a gradient, and why the others do not."""
     declared = {name: each for name, each in sorted(definitions().items()) if not each.leaf}
     with_one = [name for name, each in declared.items() if each.derivative is not None]
+    without = [each for each in declared.values() if each.derivative is None]
     parts = [
         "# Ops with and without a derivative",
         "",
@@ -53,14 +53,14 @@ def derivatives() -> str:
         "derivative of each of them. Asking for one that an op does not have is an error that names the op and its",
         "line. Every derivative is checked against differences of the float64 reference.",
         "",
-        f"## Without ({len(WITHOUT_DERIVATIVE)})",
+        f"## Without ({len(without)})",
         "",
         "| op | what it does | why no gradient passes |",
         "| --- | --- | --- |",
     ]
-    for name in sorted(WITHOUT_DERIVATIVE):
-        doc = declared[name].doc.splitlines()[0].replace("|", "\\|") if declared[name].doc else ""
-        parts.append(f"| `{name}` | {doc} | {WITHOUT_DERIVATIVE[name]} |")
+    for each in without:
+        doc = each.doc.splitlines()[0].replace("|", "\\|") if each.doc else ""
+        parts.append(f"| `{each.name}` | {doc} | {each.no_derivative} |")
     parts += [
         "",
         "`quantize` is a step too; it passes the gradient of what it rounds, within its range, as PyTorch's fake",

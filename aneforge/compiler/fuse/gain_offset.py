@@ -10,10 +10,11 @@ from aneforge.compiler.fuse.scales import is_plain_affine, stored_values, stored
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight
 
-_AFFINE = ("add", "sub", "mult")
+AFFINE = ("add", "sub", "mult")
+"""Ops that a gain and an offset can stand for."""
 
 
-@pass_("constants-to-gain-offset", 1, ensures=["gain and offset"], only=_AFFINE)
+@pass_("constants-to-gain-offset", 1, ensures=["gain and offset"], only=AFFINE)
 def constants_to_gain_offset(module: Module, chip: Facts) -> int:
     """ScaledEWOrEWWithConstInToGOC: add, sub or mult with exactly one stored constant, singular or per channel.
 
@@ -32,7 +33,7 @@ def constants_to_gain_offset(module: Module, chip: Facts) -> int:
         assert op.type is not None
         return walk.emit("anec.gain_offset_control", [live, *constants[key]], op.type, None, op.sources)
 
-    return rewrite_by_kind(module, dict.fromkeys(_AFFINE, pattern))
+    return rewrite_by_kind(module, dict.fromkeys(AFFINE, pattern))
 
 
 def _affine(module: Module, op: Op) -> tuple[Op, Weight, bool] | None:

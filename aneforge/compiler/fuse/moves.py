@@ -15,6 +15,7 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.gain_offset import AFFINE
 from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.slots import is_barrier
 from aneforge.compiler.fuse.transposes import order_of
@@ -22,10 +23,9 @@ from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by
 from aneforge.graph.weights import Weight
 
 _MOVES = ("transpose", "reshape")
-_PRODUCTS = ("linear", "matmul")
+_PRODUCTS = kinds_with(Trait.CONTRACTION) - kinds_with(Trait.CONVOLUTION)
 _OUTPUTS = 4
 """Where the outputs of a product lie: on the width."""
-_AFFINE = ("add", "sub", "mult")
 _CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
 
 
@@ -150,7 +150,7 @@ def sink_moves(module: Module, chip: Facts) -> int:
         return _sunk(walk, op, place, caps) if single and live.type == op.type else None
 
     return rewrite_by_kind(
-        module, {**dict.fromkeys(kinds_with(Trait.ACTIVATION), activation), **dict.fromkeys(_AFFINE, affine)}
+        module, {**dict.fromkeys(kinds_with(Trait.ACTIVATION), activation), **dict.fromkeys(AFFINE, affine)}
     )
 
 
@@ -161,7 +161,7 @@ def _sunk(walk: Rewriter, op: Op, place: int, caps: list[int]) -> Op | None:
         return None
     source = moves[-1].operands[0]
     hosted = source.is_a(Trait.HOST) and not is_barrier(source) and len(source.users) == 1
-    if not hosted and (op.kind in _AFFINE or any(move.kind == "reshape" for move in moves)):
+    if not hosted and (op.kind in AFFINE or any(move.kind == "reshape" for move in moves)):
         return None
     if any(extent > cap for extent, cap in zip(source.shape, caps, strict=True)):
         return None

@@ -28,11 +28,9 @@ from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.targets.evidence import Fact
 from aneforge.targets.limits import global_limit
-
-_COMPUTED_LEAVES = ("random_uniform", "random_normal")
-
 
 Findings = tuple[Finding, ...]
 
@@ -73,7 +71,7 @@ def judgements(
     unknown = _unknown_table(chip)
     results: list[Judgement] = []
     for node in graph.nodes:
-        if node.definition.leaf and node.op not in _COMPUTED_LEAVES and not _hands_on_integers(node, graph):
+        if node.definition.leaf and not node.is_a(GraphTrait.DRAWN) and not _hands_on_integers(node, graph):
             continue
         findings = unknown or findings_of(node.signature, chip, requested, authored)
         if findings:

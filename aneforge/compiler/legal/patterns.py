@@ -16,9 +16,10 @@ import numpy as np
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import Signature
+from aneforge.graph.node import Signature, ops_with
 from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 Matcher = Callable[[Tensor], "Tensor | None"]
 
@@ -84,10 +85,10 @@ def pattern_query(op: str, pattern: str, subject: Signature) -> Query:
 
 def has_width_offset(signature: Signature) -> bool:
     """Whether a slice starts at a nonzero column; only that takes the crop data path (N20)."""
-    name = signature.op.name
-    if name in ("slice_by_size", "slice_by_index"):
-        return bool(dict(signature.attrs)["begin"][-1])
-    return name == "crop" and bool(dict(signature.attrs)["left"])
+    if GraphTrait.SLICE not in signature.op.traits:
+        return False
+    attrs = dict(signature.attrs)
+    return bool(attrs["left"] if signature.op.name == "crop" else attrs["begin"][-1])
 
 
 @_pattern("joined-width-slices", "concat")
@@ -97,16 +98,11 @@ def _joined_width_slices(node: Tensor) -> Tensor | None:
     return node if offset > 1 else None
 
 
-_REDUCTIONS = frozenset(
-    ("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "reduce_log_sum_exp", "prod")
-)
-
-
 @_pattern("reduction-times-zero", "mul")
 def _reduction_times_zero(node: Tensor) -> Tensor | None:
     """A product of a reduction's result and a constant that is zero everywhere."""
     for value, factor in (node.inputs, node.inputs[::-1]):
-        if value.op in _REDUCTIONS and factor.op == "const" and _is_zero(factor):
+        if value.is_a(GraphTrait.REDUCTION) and factor.op == "const" and _is_zero(factor):
             return node
     return None
 
@@ -175,10 +171,6 @@ def _unlike_scales_around_a_product(node: Tensor) -> Tensor | None:
     return product if len(scales) > 1 else None
 
 
-_MASKED = frozenset(("add", "sub", "mul", "real_div", "select", "maximum", "reshape"))
-"""Ops between the product of queries and keys and its softmax: a scale, a mask, another view."""
-
-
 def attention_extents(node: Tensor) -> tuple[int, int] | None:
     """The queries and keys of an attention, if a node is its softmax or the engine's own layer."""
     if node.op == "sdpa":
@@ -188,10 +180,12 @@ def attention_extents(node: Tensor) -> tuple[int, int] | None:
         return None
     before = node.inputs[0]
     for _ in range(4):
-        if before.op == "matmul" and not any(operand.op in ("const", "parameter") for operand in before.inputs):
+        if before.op == "matmul" and not any(operand.is_a(GraphTrait.STORED) for operand in before.inputs):
             return node.shape[-2], node.shape[-1]
         computed = [value for value in before.inputs if value.op not in ("const", "input") and value.dtype == "fp16"]
-        if before.op not in _MASKED or not computed:
+        if not (before.is_a(GraphTrait.ARITHMETIC) or before.is_a(GraphTrait.VIEW) or before.op == "select"):
+            return None  # only a scale, a mask or another view may stand between the product and its softmax
+        if not computed:
             return None
         # A mask may be computed too, and is often smaller than the scores.
         before = next((operand for operand in computed if operand.shape == before.shape), computed[0])
@@ -212,10 +206,6 @@ def _attention_of_few_queries(node: Tensor) -> Tensor | None:
     return node if extents is not None and extents[0] < extents[1] else None
 
 
-OUTPUT_AXES = {"conv": 0, "conv_transpose": 1, "linear": 0, "matmul": -1}
-"""Products with a weight, and the axis of the weight along which the outputs lie."""
-
-
 def _compressed(node: Tensor) -> Encoded | None:
     """The weight of a product in its stored form, if it has one; other weights are not read."""
     if len(node.inputs) < 2 or node.signature.inputs[1][2] in ("", "fp16"):
@@ -226,7 +216,8 @@ def _compressed(node: Tensor) -> Encoded | None:
 
 def _varies_along_the_input(blocks: tuple[int, ...], node: Tensor) -> bool:
     """Whether there is more than one block along an axis that is not the output's."""
-    output = OUTPUT_AXES[node.op] % len(blocks)
+    assert node.definition.kernel_axis is not None
+    output = node.definition.kernel_axis % len(blocks)
     return any(count > 1 for axis, count in enumerate(blocks) if axis != output)
 
 
@@ -234,7 +225,7 @@ def _has_grouped_scale(encoded: Encoded, node: Tensor) -> bool:
     return encoded.scale is not None and _varies_along_the_input(encoded.scale.shape, node)
 
 
-@_pattern("scales-along-the-input", *OUTPUT_AXES)
+@_pattern("scales-along-the-input", *ops_with(GraphTrait.STORED_KERNEL))
 def _scales_along_the_input(node: Tensor) -> Tensor | None:
     """A weight with several scales for one output, or with a table for each group of channels."""
     encoded = _compressed(node)
@@ -244,7 +235,7 @@ def _scales_along_the_input(node: Tensor) -> Tensor | None:
     return node if grouped_table or _has_grouped_scale(encoded, node) else None
 
 
-@_pattern("palette-with-grouped-scales", *OUTPUT_AXES)
+@_pattern("palette-with-grouped-scales", *ops_with(GraphTrait.STORED_KERNEL))
 def _palette_with_grouped_scales(node: Tensor) -> Tensor | None:
     """A palette whose numbers are multiplied by several scales for one output."""
     encoded = _compressed(node)
@@ -274,7 +265,8 @@ def _linear_before_hard_swish(node: Tensor) -> Tensor | None:
     for value, gate in (node.inputs, node.inputs[::-1]):
         if gate.op == "sigmoid_hard" and gate.inputs[0] is value:
             layer = value.inputs[0] if value.op == "add" else value
-            is_linear = layer.op in ("linear", "matmul") and bool(layer.signature.inputs[1][2])
+            is_kernel = layer.is_a(GraphTrait.STORED_KERNEL) and not layer.is_a(GraphTrait.CONVOLUTION)
+            is_linear = is_kernel and bool(layer.signature.inputs[1][2])
             return node if is_linear and len(layer.shape) == 2 else None
     return None
 

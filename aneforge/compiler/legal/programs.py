@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from aneforge.compiler.legal.patterns import OUTPUT_AXES, attention_extents
+from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.compiler.legal.rules.base import rule_records
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.targets.assumed import constant
 
-_RECURRENT = frozenset(("rnn", "lstm", "gru"))
 _VOCABULARY = 16384
 """Outputs from which a product at the end of a decoder is a head over a vocabulary."""
 
@@ -46,7 +46,7 @@ def program_of(graph: Graph) -> ProgramWeights | None:
     counted: set[int] = set()
     for node in graph.nodes:
         for operand in node.inputs:
-            if operand.op in ("const", "parameter") and operand.uid not in counted:
+            if operand.is_a(GraphTrait.STORED) and operand.uid not in counted:
                 counted.add(operand.uid)
                 total += stored_bytes(operand)
                 if last is None and total > least_ceiling():
@@ -68,15 +68,16 @@ def _kind(graph: Graph) -> str:
     attends = any(attention_extents(node) is not None for node in graph.nodes)
     if attends and any(_is_head(node) for node in graph.outputs):
         return "decoder"
-    plain = not attends and not any(node.op in _RECURRENT for node in graph.nodes)
-    return "convolutions" if plain and any(node.op in OUTPUT_AXES for node in graph.nodes) else "layers"
+    plain = not attends and not any(node.is_a(GraphTrait.RECURRENT) for node in graph.nodes)
+    return "convolutions" if plain and any(node.is_a(GraphTrait.STORED_KERNEL) for node in graph.nodes) else "layers"
 
 
 def _is_head(node: Tensor) -> bool:
     """Whether an output is a product with as many results as a vocabulary has words, and what only reshapes it."""
-    while node.op in ("reshape", "transpose", "squeeze", "expand_dims", "add") and node.inputs:
+    while node.is_a(GraphTrait.VIEW) or node.op in ("transpose", "add"):
         node = node.inputs[0]
-    return node.op in OUTPUT_AXES and node.inputs[1].shape[OUTPUT_AXES[node.op]] >= _VOCABULARY
+    outputs = node.definition.kernel_axis
+    return outputs is not None and node.inputs[1].shape[outputs] >= _VOCABULARY
 
 
 def decode_layers(graph: Graph, most: int) -> Iterator[tuple[Tensor, int]]:

@@ -40,19 +40,15 @@ def query_of(signature: Signature, runtime: str = "direct") -> Query:
     operands = [name.strip("?*") for name in signature.op.operands]
     if signature.op.variadic:
         operands = [operands[-1]] * len(signature.inputs)
+    in_mil = signature.op.in_mil
+    names = operands if in_mil is None or signature.op.variadic else in_mil.operands
     computed = [shape for shape, _, stored in signature.inputs if not stored]
-    const = {
-        _CONST_NAMES.get((signature.op.gate_name, name), name): shape
-        for name, (shape, _, stored) in zip(operands, signature.inputs, strict=False)
-        if stored
-    }
-    attrs = dict(signature.attrs)
-    spell = _SPELLINGS.get(signature.op.name)
+    const = {name: shape for name, (shape, _, stored) in zip(names, signature.inputs, strict=False) if stored}
     return Query(
         op=_op_name(signature),
         shapes=tuple(computed),
         const=const,
-        attrs={**(spell(attrs, signature) if spell else attrs), "interior": True},
+        attrs={**_spelled(signature), "interior": True},
         dtype=_dtype(signature),
         weights=_weight_properties(operands, signature),
         runtime=runtime,
@@ -142,66 +138,27 @@ def _weight_properties(operands: list[str], signature: Signature) -> dict[str, A
     return {**uniform, "encoding": stored[0]} if stored else uniform
 
 
-_CONST_NAMES = {("matmul", "b"): "y", ("add", "b"): "y", ("mul", "b"): "y", ("batch_norm", "var"): "variance"}
+def _spelled(signature: Signature) -> dict[str, Any]:
+    """The attributes in the model language, by the row of the op's declaration where it has one."""
+    attrs, in_mil = dict(signature.attrs), signature.op.in_mil
+    spelled = attrs if in_mil is None else {key: _listed(value) for key, value in in_mil.stated(attrs).items()}
+    more = _ADDED.get(signature.op.name)
+    return {**spelled, **more(attrs, signature)} if more else spelled
 
 
-def _padding(pad: tuple[int, int, int, int]) -> list[int]:
-    top, bottom, left, right = pad
-    return [top, left] if top == bottom and left == right else [top, bottom, left, right]
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _conv(attrs: Attributes, signature: Signature) -> dict[str, Any]:
-    spelled = {
-        "strides": list(attrs["stride"]),
-        "pad": _padding(attrs["pad"]),
-        "dilations": list(attrs["dilation"]),
-        "groups": attrs["groups"],
-    }
-    return {**spelled, "weight": "runtime"} if signature.op.name == "dynamic_conv" else spelled
+def _norm_axes(attrs: Attributes, signature: Signature) -> dict[str, Any]:
+    assert signature.op.vector_axis is not None
+    return {"axes": [signature.op.vector_axis % len(signature.shape)]}
 
 
-def _pool(attrs: Attributes, _: Signature) -> dict[str, Any]:
-    padded = any(attrs["pad"])
-    spelled = {"kernel_sizes": list(attrs["kernel"]), "strides": list(attrs["stride"])}
-    return {**spelled, "pad_type": "custom" if padded else "valid", "pad": _padding(attrs["pad"])}
-
-
-def _reduction(attrs: Attributes, _: Signature) -> dict[str, Any]:
-    return {"axes": list(attrs["axes"]), "keep_dims": True}
-
-
-def _last_axis(attrs: Attributes, signature: Signature) -> dict[str, Any]:
-    return {**attrs, "axes": [len(signature.shape) - 1]}
-
-
-def _channel_axis(attrs: Attributes, _: Signature) -> dict[str, Any]:
-    return {**attrs, "axes": [1]}
-
-
-_SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
-    "conv": _conv,
-    "conv_transpose": _conv,
-    "dynamic_conv": _conv,
-    "max_pool": _pool,
-    "avg_pool": _pool,
-    "layer_norm": _last_axis,
-    "rms_norm": _last_axis,
-    "channel_layer_norm": _channel_axis,
-    "reshape": lambda attrs, _: {"shape": list(attrs["to"])},
-    "transpose": lambda attrs, _: {"perm": list(attrs["perm"])},
-    "pad": lambda attrs, _: {
-        "pad": [side for pair in attrs["widths"] for side in pair],
-        "mode": attrs["mode"],
-        "value": attrs["value"],
-    },
-    "clip": lambda attrs, _: {"alpha": attrs["lo"], "beta": attrs["hi"]},
+_ADDED: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
+    "dynamic_conv": lambda attrs, _: {"weight": "runtime"},
+    **dict.fromkeys(("layer_norm", "rms_norm", "channel_layer_norm"), _norm_axes),
+    "pad": lambda attrs, _: {"pad": [side for pair in attrs["widths"] for side in pair]},
     "resize_bilinear": lambda attrs, _: {"size": [attrs["height"], attrs["width"]]},
-    "resize_nearest_neighbor": lambda attrs, _: {"size": [attrs["height"], attrs["width"]]},
-    "pixel_unshuffle": lambda attrs, _: {"factor": attrs["r"]},
-    "pixel_shuffle": lambda attrs, _: {"factor": attrs["r"]},
-    "space_to_depth": lambda attrs, _: {"block_size": attrs["r"]},
-    "depth_to_space": lambda attrs, _: {"block_size": attrs["r"]},
-    **dict.fromkeys(
-        ("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "reduce_log_sum_exp", "prod"), _reduction
-    ),
 }
+"""What the rules read beside the row of an op, or in place of it."""

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import stored_weight
@@ -24,7 +25,7 @@ _REWRITTEN = range(9, 16)  # fusion.json conv_kernel_rewrite: widths 9 to 15
     reads=["max_f16_conv_kernel_dim_x", "limit:conv_kernel_h", "large_kernel_rewrite"],
     requires=["layers", "native strides", "native groups"],
     ensures=["kernel modes"],
-    only=["convolution", "deconvolution"],
+    only=sorted(kinds_with(Trait.CONVOLUTION)),
 )
 def large_kernels(module: Module, chip: Facts) -> int:
     """GetMaxSmallKernelWidth: a kernel beyond HAL 0x38 takes the large mode, or stride two with twice the outputs.

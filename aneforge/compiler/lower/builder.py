@@ -3,7 +3,6 @@ few."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec import Op, TensorType, rank5
+from aneforge.anec.tensor_type import Params
 from aneforge.codecs.flows import scales_outputs
 from aneforge.compiler.legal.words import without_places
 from aneforge.errors import AneforgeError
@@ -23,8 +23,6 @@ from aneforge.graph.weights import Weight, derived_weight, intern_weight
 from aneforge.targets import store
 
 DTYPES = {"fp16": "f16", "bool": "i1", "uint8": "ui8"}
-# Where each axis of a user's shape lies in NDCHW, by rank (see rank5).
-AXES_OF_RANK: tuple[tuple[int, ...], ...] = ((), (4,), (2, 4), (2, 3, 4), (0, 2, 3, 4), (0, 2, 1, 3, 4))
 N, D, C, H, W = range(5)
 
 SMALLEST_CAP = 16384
@@ -139,9 +137,8 @@ class Builder:
         return op
 
     def unit(self, layer: str, operands: Iterable[Op], shape: Shape, **params: Any) -> Op:
-        """A native layer without a backend op; the parameters as JSON with sorted keys."""
-        text = json.dumps(params, sort_keys=True)
-        return self.emit("unit", operands, shape, {"type": layer, "params": text})
+        """A native layer without a backend op."""
+        return self.emit("unit", operands, shape, {"type": layer, "params": Params(params)})
 
     def value(self, node: Tensor) -> Op:
         """What a node gives, in the layout of its shape."""

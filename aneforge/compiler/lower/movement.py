@@ -9,7 +9,6 @@ import numpy as np
 
 from aneforge.anec import Op
 from aneforge.compiler.lower.builder import (
-    AXES_OF_RANK,
     DTYPES,
     MOST_CHANNELS,
     SMALLEST_CAP,
@@ -20,6 +19,7 @@ from aneforge.compiler.lower.builder import (
 )
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
+from aneforge.native.layer import PLACES_OF_RANK
 
 _CHANNELS, _SPACE = 2, (3, 4)
 
@@ -43,7 +43,7 @@ def _flatten(b: Builder, node: Tensor) -> Op:
 
 @rule("transpose")
 def _transpose(b: Builder, node: Tensor) -> Op:
-    places = AXES_OF_RANK[len(node.shape)]
+    places = PLACES_OF_RANK[len(node.shape)]
     order = list(range(5))
     for result, source in enumerate(node.signature.attrs[0][1]):
         order[places[result]] = places[source]
@@ -64,7 +64,7 @@ def _joined(b: Builder, values: list[Op], axis: int, shape: Shape, dtype: str) -
 
 @rule("concat")
 def _concat(b: Builder, node: Tensor) -> Op:
-    axis = AXES_OF_RANK[len(node.shape)][node.signature.attrs[0][1]]
+    axis = PLACES_OF_RANK[len(node.shape)][node.signature.attrs[0][1]]
     return _joined(b, [b.value(operand) for operand in node.inputs], axis, layout(node.shape), DTYPES[node.dtype])
 
 
@@ -73,13 +73,13 @@ def _stack(b: Builder, node: Tensor) -> Op:
     position = node.signature.attrs[0][1]
     item_shape = (*node.shape[:position], 1, *node.shape[position + 1 :])
     values = [b.laid(operand, item_shape) for operand in node.inputs]
-    return _joined(b, values, AXES_OF_RANK[len(item_shape)][position], layout(node.shape), DTYPES[node.dtype])
+    return _joined(b, values, PLACES_OF_RANK[len(item_shape)][position], layout(node.shape), DTYPES[node.dtype])
 
 
 @rule("tile")
 def _tile(b: Builder, node: Tensor) -> Op:
     multiples = [1] * 5
-    for place, times in zip(AXES_OF_RANK[len(node.shape)], node.signature.attrs[0][1], strict=True):
+    for place, times in zip(PLACES_OF_RANK[len(node.shape)], node.signature.attrs[0][1], strict=True):
         multiples[place] = times
     x = b.value(node.inputs[0])
     if multiples == [1] * 5:
@@ -104,7 +104,7 @@ def view(b: Builder, x: Op, axis: int, offset: int, size: int, step: int = 1) ->
 def _slice(b: Builder, node: Tensor) -> Op:
     (_, begin), (_, size) = node.signature.attrs
     x = b.value(node.inputs[0])
-    for place, start, length in zip(AXES_OF_RANK[len(node.shape)], begin, size, strict=True):
+    for place, start, length in zip(PLACES_OF_RANK[len(node.shape)], begin, size, strict=True):
         x = view(b, x, place, start, length)
     return x
 
@@ -113,7 +113,7 @@ def _slice(b: Builder, node: Tensor) -> Op:
 def _strided(b: Builder, node: Tensor) -> Op:
     (_, begin), _, (_, stride) = node.signature.attrs
     x = b.value(node.inputs[0])
-    for place, start, length, step in zip(AXES_OF_RANK[len(node.shape)], begin, node.shape, stride, strict=True):
+    for place, start, length, step in zip(PLACES_OF_RANK[len(node.shape)], begin, node.shape, stride, strict=True):
         x = view(b, x, place, start, length, step if length > 1 else 1)
     return x
 
@@ -124,7 +124,7 @@ def _reverse(b: Builder, node: Tensor) -> Op:
     for axis in node.signature.attrs[0][1]:
         extent = node.shape[axis]
         if extent > 1:
-            x = view(b, x, AXES_OF_RANK[len(node.shape)][axis], extent - 1, extent, -1)
+            x = view(b, x, PLACES_OF_RANK[len(node.shape)][axis], extent - 1, extent, -1)
     return x
 
 
@@ -142,7 +142,7 @@ def _input_view(b: Builder, node: Tensor) -> Op:
     start, size, step = attrs["offset"], attrs["size"], attrs["step"]
     x = node.inputs[0]
     if attrs["along"] is not None:
-        return view(b, b.value(x), AXES_OF_RANK[len(x.shape)][attrs["along"]], start, size, step)
+        return view(b, b.value(x), PLACES_OF_RANK[len(x.shape)][attrs["along"]], start, size, step)
     last = start + step * (size - 1)
     first, end = min(start, last), max(start, last) + 1
     length = math.prod(x.shape)
@@ -163,7 +163,7 @@ def _columns(length: int, start: int, end: int) -> int:
 @rule("gather")
 def _gather(b: Builder, node: Tensor) -> Op:
     (_, indices), (_, axis) = node.signature.attrs
-    place = AXES_OF_RANK[len(node.shape)][axis]
+    place = PLACES_OF_RANK[len(node.shape)][axis]
     x, shape = b.value(node.inputs[0]), layout(node.shape)
     dtype = DTYPES[node.dtype]
     if place:
@@ -191,7 +191,7 @@ def _pad(b: Builder, node: Tensor) -> Op:
     widths, value = attrs["widths"], attrs["value"]
     mode = "Zero" if attrs["mode"] == "constant" and value == 0 else _MODES[attrs["mode"]]
     result, shape = b.value(node.inputs[0]), node.inputs[0].shape
-    places = AXES_OF_RANK[len(shape)]
+    places = PLACES_OF_RANK[len(shape)]
     for axis, (before, after) in enumerate(widths):
         if places[axis] in _SPACE or not (before or after):
             continue

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, layout, rule
+from aneforge.compiler.lower.builder import Builder, layout, rule
 from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
+from aneforge.native.layer import AXES, AXIS_NAMES, PLACES_OF_RANK
 
 _HEADS_TO_HEIGHT = (0, 1, 3, 2, 4)
 _AS_IT_IS = (0, 1, 2, 3, 4)
 _POINTS_TO_WIDTH = (0, 1, 4, 3, 2)
 _ONE = (1, 1, 1, 1, 1)
-_AXIS_NAMES = {1: "Depth", 2: "Channel", 3: "Height", 4: "Width"}
 
 
 @rule("sdpa")
@@ -46,10 +46,10 @@ def _sdpa(b: Builder, node: Tensor) -> Op:
 
 def _named(b: Builder, node: Tensor, axis: int) -> str:
     """The name that parameters have for an axis of the first operand."""
-    place = AXES_OF_RANK[len(node.inputs[0].shape)][axis]
-    if place not in _AXIS_NAMES:
+    place = PLACES_OF_RANK[len(node.inputs[0].shape)][axis]
+    if AXIS_NAMES[place] not in AXES:
         raise b.refuse(node, "the batch axis has no name in the layer's parameters; lay it on another axis")
-    return _AXIS_NAMES[place]
+    return AXIS_NAMES[place]
 
 
 def _ranking(b: Builder, node: Tensor, layer: str, indices: bool, **settings: Any) -> Op:
@@ -93,7 +93,7 @@ def _arg_min_max(b: Builder, node: Tensor) -> Op:
 def _global_arg(b: Builder, node: Tensor) -> Op:
     attrs = dict(node.signature.attrs)
     settings = {
-        "axis": AXES_OF_RANK[len(node.shape)][attrs["axis"]],
+        "axis": PLACES_OF_RANK[len(node.shape)][attrs["axis"]],
         "mode": "Max" if attrs["largest"] else "Min",
     }
     return b.emit("global_arg_min_max", (b.value(node.inputs[0]),), layout(node.shape), settings)
@@ -102,7 +102,7 @@ def _global_arg(b: Builder, node: Tensor) -> Op:
 @rule("argmax")
 def _argmax(b: Builder, node: Tensor) -> Op:
     x = b.value(node.inputs[0])
-    place = AXES_OF_RANK[2][node.signature.attrs[0][1]]
+    place = PLACES_OF_RANK[2][node.signature.attrs[0][1]]
     channel = place == 2
     attrs = {
         "axes": (place,),
@@ -186,13 +186,8 @@ def _gather_places(b: Builder, node: Tensor) -> Op:
     if (lines.astype(np.float16) != lines).any():
         raise b.refuse(node, f"index {int(lines.max())} is not a number of fp16; indices must be 2048 or less")
     index = b.constant(lines, (1, 1, len(axes), len(indices), 1))
-    attrs = {"axes": tuple(AXES_OF_RANK[4][axis] for axis in axes)}
+    attrs = {"axes": tuple(PLACES_OF_RANK[4][axis] for axis in axes)}
     return b.emit("gather_nd", (b.value(node.inputs[0]), index), layout(node.shape), attrs)
-
-
-@rule("live_state")
-def _live_state(b: Builder, node: Tensor) -> Op:
-    return b.emit("state", (), layout(node.shape), {"name": dict(node.signature.attrs)["name"]})
 
 
 @rule("ring_write")
@@ -208,57 +203,6 @@ def _ring_read(b: Builder, node: Tensor) -> Op:
     state = b.value(node.inputs[0])
     attrs = {"offset": offset % state.shape[4], "size": size}
     return b.emit("ring_buffer_reader", (state,), layout(node.shape), attrs)
-
-
-@rule("resample")
-def _resample(b: Builder, node: Tensor) -> Op:
-    (_, method), (_, coordinates) = node.signature.attrs
-    attrs = {"coordinate_mode": coordinates, "sampling_method": method, "sampling_mode": "Default"}
-    operands = [b.value(operand) for operand in node.inputs]
-    return b.emit("resample", operands, layout(node.shape), {**attrs, "background_value": 0.0})
-
-
-@rule("crop_resize")
-def _crop_resize(b: Builder, node: Tensor) -> Op:
-    (_, crop), (_, output) = node.signature.attrs
-    attrs = {"output_dims": output, "crop_dims": crop, "sampling_method": "Linear"}
-    operands = [b.value(operand) for operand in node.inputs]
-    return b.emit("crop_resize", operands, layout(node.shape), {**attrs, "sampling_mode": "UnalignedCorners"})
-
-
-@rule("native_unflatten")
-def _unflatten(b: Builder, node: Tensor) -> Op:
-    size = node.signature.attrs[0][1]
-    return b.emit("unflatten", (b.value(node.inputs[0]),), layout(node.shape), {"destination_size": size})
-
-
-@rule("kernel_rasterizer")
-def _kernel_rasterizer(b: Builder, node: Tensor) -> Op:
-    x = b.value(node.inputs[0])
-    settings = {"KernelWidth": 1, "KernelHeight": 1, "NumGroups": 1, "RasterizerMode": "UnfoldedChannels"}
-    return b.unit("KernelRasterizer", (x,), x.shape, **settings)
-
-
-@rule("minmax_norm")
-def _minmax(b: Builder, node: Tensor) -> Op:
-    (_, dimension), (_, eps) = node.signature.attrs
-    x = b.value(node.inputs[0])
-    return b.unit("MinMaxNormalization", (x,), x.shape, Dimension=dimension, Epsilon=eps)
-
-
-@rule("scaled_elementwise")
-def _scaled(b: Builder, node: Tensor) -> Op:
-    (_, kind), (_, scale) = node.signature.attrs
-    operands = [b.value(operand) for operand in node.inputs]
-    return b.emit("scaled_elementwise", operands, layout(node.shape), {"mode": kind, "scale": float(scale)})
-
-
-@rule("affine")
-def _affine(b: Builder, node: Tensor) -> Op:
-    x, transform = node.inputs
-    height, width, corners = (value for _, value in node.signature.attrs)
-    sizes = {"Height": height, "Width": width, "AlignCorners": corners}
-    return b.unit("AffineTransform", (b.value(x), b.value(transform)), layout(node.shape), **sizes)
 
 
 @rule("dropout")

@@ -8,25 +8,19 @@ import numpy as np
 
 from aneforge.anec import Op
 from aneforge.anec.spec import POINT_CONVOLUTION
-from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, C, D, H, N, W, has_room, layout, rule
+from aneforge.compiler.lower.builder import Builder, C, D, H, N, W, has_room, layout, rule
 from aneforge.compiler.lower.pointwise import pointwise
-from aneforge.graph.node import Shape
+from aneforge.graph.node import Shape, definition, ops_with
 from aneforge.graph.tensor import Tensor
-
-_REDUCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sum": ("reduce_sum", {}),
-    "mean": ("reduce_avg", {}),
-    "amax": ("reduce_max", {}),
-    "amin": ("reduce_min", {}),
-    "sum_square": ("reduce_sum", {"square_input": True}),
-}
+from aneforge.graph.traits import GraphTrait
+from aneforge.native.layer import PLACES_OF_RANK
 
 
 def _axes(node: Tensor) -> tuple[int, ...]:
     """The reduced axes in NDCHW."""
     attrs = dict(node.signature.attrs)
     reduced = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
-    places = AXES_OF_RANK[len(node.inputs[0].shape)]
+    places = PLACES_OF_RANK[len(node.inputs[0].shape)]
     return tuple(sorted(places[axis] for axis in reduced))
 
 
@@ -83,10 +77,11 @@ def _led(image: Shape, rest: tuple[int, ...]) -> tuple[Shape, tuple[int, ...]]:
     return (1, lead, c, h, w), (D, H)
 
 
-@rule(*_REDUCTIONS)
+@rule(*(name for name in ops_with(GraphTrait.REDUCTION) if definition(name).backend))
 def _reduction(b: Builder, node: Tensor) -> Op:
-    kind, attrs = _REDUCTIONS[node.op]
-    return _reduce(b, kind, b.value(node.inputs[0]), _axes(node), **attrs)
+    row = node.definition.in_backend
+    assert row is not None
+    return _reduce(b, row.name, b.value(node.inputs[0]), _axes(node), **row.constants)
 
 
 @rule("l1_norm")

@@ -6,47 +6,10 @@ import math
 from typing import Any
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import Builder, layout, rule
+from aneforge.compiler.lower.builder import Builder, Rule, layout, rule
+from aneforge.graph.node import OpDef, definitions
+from aneforge.graph.spelling import Spelling
 from aneforge.graph.tensor import Tensor
-
-# Graph op to backend op where the engine has it under one name.
-_BINARY = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mult",
-    "real_div": "div",
-    "pow": "power",
-    "maximum": "max",
-    "minimum": "min",
-}
-_COMPARE = {
-    "equal": "equal",
-    "not_equal": "not_equal",
-    "less": "less_than",
-    "less_equal": "less_than_equal",
-    "greater": "greater_than",
-    "greater_equal": "greater_than_equal",
-}
-_UNARY: dict[str, tuple[str, dict[str, Any]]] = {
-    "relu": ("relu", {}),
-    "relu6": ("n_relu", {"max_val": 6.0}),
-    "gelu": ("gelu", {}),
-    "silu": ("swish", {}),
-    "sigmoid": ("sigmoid", {}),
-    "tanh": ("tanh", {}),
-    "exp": ("exp2", {"base_e": True}),
-    "exp2": ("exp2", {}),
-    "sqrt": ("sqrt", {}),
-    "abs": ("abs", {}),
-    "square": ("square", {}),
-    "sin": ("sin", {}),
-    "cos": ("cos", {}),
-    "erf": ("erf", {}),
-    "floor": ("floor", {}),
-    "ceil": ("ceil", {}),
-    "round": ("round_nearest", {}),
-    "sign": ("sign", {}),
-}
 
 
 def pointwise(b: Builder, kind: str, *xs: Op, **attrs: Any) -> Op:
@@ -59,14 +22,23 @@ def broadcast(b: Builder, kind: str, node: Tensor, dtype: str) -> Op:
     return b.emit(kind, [b.aligned(operand, rank) for operand in node.inputs], layout(node.shape), None, dtype)
 
 
-@rule(*_BINARY)
-def _binary(b: Builder, node: Tensor) -> Op:
-    return broadcast(b, _BINARY[node.op], node, "f16")
+def _by_row(declared: OpDef, row: Spelling) -> Rule:
+    """The rule of an op that its declaration spells as one backend op or unit; pairs stretch along axes of one."""
+    kind, _, tag = row.name.partition(":")
+    dtype = "i1" if declared.dtypes == "compare" else "f16"
+
+    def one_op(b: Builder, node: Tensor) -> Op:
+        operands = [b.value(operand) for operand in node.inputs]
+        attrs = row.stated(dict(node.signature.attrs)) if row.settings else {}
+        shape = layout(node.shape)
+        return b.unit(tag, operands, shape, **attrs) if tag else b.emit(kind, operands, shape, attrs)
+
+    return one_op if declared.operands != ("a", "b") else lambda b, node: broadcast(b, kind, node, dtype)
 
 
-@rule(*_COMPARE)
-def _compare(b: Builder, node: Tensor) -> Op:
-    return broadcast(b, _COMPARE[node.op], node, "i1")
+for _declared in definitions().values():
+    if _declared.in_backend is not None and _declared.in_backend.is_plain:
+        rule(_declared.name)(_by_row(_declared, _declared.in_backend))
 
 
 @rule("floor_div")
@@ -90,29 +62,8 @@ def _cast(b: Builder, node: Tensor) -> Op:
     return x if node.inputs[0].dtype == "fp16" else pointwise(b, "cast", x, to="f16")
 
 
-@rule(*_UNARY)
-def _unary(b: Builder, node: Tensor) -> Op:
-    kind, attrs = _UNARY[node.op]
-    return pointwise(b, kind, b.value(node.inputs[0]), **attrs)
-
-
 def _scalars(node: Tensor) -> list[float]:
     return [float(value) for _, value in node.signature.attrs]
-
-
-@rule("log", "rsqrt", "inverse")
-def _shifted(b: Builder, node: Tensor) -> Op:
-    kind = {"log": "log2", "rsqrt": "r_sqrt", "inverse": "invert"}[node.op]
-    (eps,) = _scalars(node)
-    attrs: dict[str, Any] = {"base_e": True} if node.op == "log" else {}
-    return pointwise(b, kind, b.value(node.inputs[0]), **attrs, **({"epsilon": eps} if eps else {}))
-
-
-@rule("elu", "leaky_relu")
-def _slope(b: Builder, node: Tensor) -> Op:
-    (alpha,) = _scalars(node)
-    x = b.value(node.inputs[0])
-    return pointwise(b, "elu", x, alpha=alpha) if node.op == "elu" else leaky(b, x, alpha)
 
 
 def leaky(b: Builder, x: Op, alpha: float) -> Op:
@@ -128,16 +79,10 @@ def affine(b: Builder, x: Op, gain: float, bias: float) -> Op:
     return pointwise(b, "gain_offset_control", x, gain=gain, bias=bias)
 
 
-@rule("clip", "threshold")
-def _clip(b: Builder, node: Tensor) -> Op:
-    low, high = (*_scalars(node), math.inf)[:2]
-    return clamp(b, b.value(node.inputs[0]), low, high)
-
-
-@rule("scaled_tanh")
-def _scaled_tanh(b: Builder, node: Tensor) -> Op:
-    alpha, beta = _scalars(node)
-    return pointwise(b, "tanh", b.value(node.inputs[0]), alpha=alpha, beta=beta)
+@rule("threshold")
+def _threshold(b: Builder, node: Tensor) -> Op:
+    (low,) = _scalars(node)
+    return clamp(b, b.value(node.inputs[0]), low, math.inf)
 
 
 @rule("thresholded_relu")
@@ -158,11 +103,6 @@ def _clamped(b: Builder, node: Tensor) -> Op:
 @rule("sigmoid_hard")
 def _hard_sigmoid(b: Builder, node: Tensor) -> Op:
     return clamp(b, affine(b, b.value(node.inputs[0]), *_scalars(node)), 0.0, 1.0)
-
-
-@rule("linear_activation")
-def _linear(b: Builder, node: Tensor) -> Op:
-    return affine(b, b.value(node.inputs[0]), *_scalars(node))
 
 
 @rule("softplus")

@@ -7,8 +7,10 @@ from typing import Any
 from aneforge.anec import Op
 from aneforge.compiler.lower.builder import Builder, layout, rule
 from aneforge.compiler.lower.movement import padded
+from aneforge.graph.node import definitions, ops_with
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 
 def _reach(node: Tensor, attrs: dict[str, Any]) -> tuple[int, int]:
@@ -21,7 +23,7 @@ def _reach(node: Tensor, attrs: dict[str, Any]) -> tuple[int, int]:
     return beyond[0], beyond[1]
 
 
-@rule("max_pool", "avg_pool")
+@rule(*ops_with(GraphTrait.POOL))
 def _pool(b: Builder, node: Tensor) -> Op:
     """What ceil mode reads beyond the padding is more padding, which never counts in a mean. Where the user's own
     padding does count, it becomes part of the map first."""
@@ -45,7 +47,7 @@ def _pool(b: Builder, node: Tensor) -> Op:
     return b.emit(kind, (x,), layout(node.shape), settings)
 
 
-@rule("upsample_nearest_neighbor", "upsample_bilinear", "resize_bilinear", "resize_nearest_neighbor")
+@rule(*ops_with(GraphTrait.RESIZE))
 def _resize(b: Builder, node: Tensor) -> Op:
     """Half-pixel sampling is the grid with unaligned corners; the nearest neighbour is the default grid, rounded
     down. Whole factors are kept as the user gave them."""
@@ -63,26 +65,13 @@ def _resize(b: Builder, node: Tensor) -> Op:
     return b.emit("resize", (b.value(node.inputs[0]),), layout(node.shape), settings)
 
 
-# PixelShuffle keeps the pixels of a channel together, ChannelToSpace the channels of a pixel (layers.json), so the
-# model language's depth_to_space is the latter whatever the name of the former suggests.
-_REARRANGED = {
-    "pixel_shuffle": "pixel_shuffle",
-    "pixel_unshuffle": "pixel_unshuffle",
-    "depth_to_space": "channel_to_space",
-    "space_to_depth": "space_to_channel",
-    "channel_to_space": "channel_to_space",
-    "space_to_channel": "space_to_channel",
-    "native_pixel_shuffle": "pixel_shuffle",
-    "native_pixel_unshuffle": "pixel_unshuffle",
-}
-
-
-@rule(*_REARRANGED)
+@rule(*(name for name, declared in definitions().items() if declared.backend.endswith(":blocks")))
 def _rearrange(b: Builder, node: Tensor) -> Op:
-    attrs = dict(node.signature.attrs)
+    attrs, row = dict(node.signature.attrs), node.definition.in_backend
+    assert row is not None
     rows, columns = (attrs["r"],) * 2 if "r" in attrs else (attrs["rows"], attrs["columns"])
     x = b.value(node.inputs[0])
-    return b.emit(_REARRANGED[node.op], (x,), layout(node.shape), {"factors": (1, rows, columns)})
+    return b.emit(row.name, (x,), layout(node.shape), {"factors": (1, rows, columns)})
 
 
 @rule("space_to_batch", "batch_to_space")

@@ -12,8 +12,9 @@ from aneforge.anec.lineage import Standing
 from aneforge.compiler.lower.builder import DTYPES, Builder, layout, rules
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import Shape, definitions
+from aneforge.graph.node import Shape, definitions, ops_with
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import Weight
 
 
@@ -69,7 +70,7 @@ def rewritten_ops() -> frozenset[str]:
 
 
 def _is_port(name: str) -> bool:
-    return name in ("input", "parameter", "const")
+    return name in ops_with(GraphTrait.PORT) or name in ops_with(GraphTrait.STORED)
 
 
 def lower(
@@ -94,7 +95,7 @@ def lower(
         build.sources = (names[node.uid],)
         if name == "const":
             continue
-        if name in ("input", "parameter"):
+        if node.is_a(GraphTrait.PORT):
             port = Port(names[node.uid], node.shape, layout(node.shape), DTYPES[node.dtype], node.weight)
             inputs.append(port)
             build.values[node.uid] = build.emit("live_in", (), port.ndchw_shape, {"name": port.name}, port.dtype)

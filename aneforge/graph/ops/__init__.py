@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.graph.ops import (
+from aneforge.graph.ops import (  # noqa: F401 - importing them declares their ops
     blocks,
     contraction,
     elementwise,
@@ -21,23 +21,3 @@ from aneforge.graph.ops import (
     spatial,
     state,
 )
-
-__all__ = [
-    "blocks",
-    "contraction",
-    "elementwise",
-    "extra",
-    "geometry",
-    "host",
-    "layers",
-    "leaf",
-    "norm",
-    "quantised",
-    "ranking",
-    "reduction",
-    "sampling",
-    "shape",
-    "slices",
-    "spatial",
-    "state",
-]

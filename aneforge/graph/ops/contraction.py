@@ -11,6 +11,7 @@ from aneforge.graph.node import Node, Shape, composed, entry, make, op
 from aneforge.graph.ops.elementwise import summed_to
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import broadcast, extent, pair, positive, rank_is, window
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -58,12 +59,24 @@ def _conv_reference(x, weight, bias=None, *, stride, pad, dilation, groups):
     return result if bias is None else result + bias.reshape(1, -1, 1, 1)
 
 
+_STORED_CONVOLUTION = (T.PRODUCT, T.CONVOLUTION, T.STORED_KERNEL)
+_MIL = "x weight bias | stride>strides pad_type=custom pad dilation>dilations groups"
+
+
 def _bias_shape(channels: int, bias: Shape | None) -> None:
     if bias is not None and bias != (channels,):
         raise GraphError(f"bias of shape {list(bias)} must hold one value per output channel ({channels})")
 
 
-@op("conv", "x weight bias?", "stride pad dilation groups")
+@op(
+    "conv",
+    "x weight bias?",
+    "stride pad dilation groups",
+    *_STORED_CONVOLUTION,
+    kernel_axis=0,
+    vector_axis=1,
+    mil=f"conv {_MIL}",
+)
 class CONV:
     """2-D convolution (cross-correlation) of NCHW."""
 
@@ -118,7 +131,9 @@ def input_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: Any, pad: Pads,
     return back.pad(((0, 0), (0, 0), (extra[0], extra[1]), (extra[2], extra[3]))) if any(extra) else back
 
 
-@op("dynamic_conv", "x weight", "stride pad dilation groups", gate="conv")
+@op(
+    "dynamic_conv", "x weight", "stride pad dilation groups", T.PRODUCT, T.CONVOLUTION, gate="conv", mil=f"conv {_MIL}"
+)
 class DYNAMIC_CONV:
     """2-D convolution whose kernel arrives at run time; batch 1 only."""
 
@@ -136,7 +151,15 @@ class DYNAMIC_CONV:
         return [input_gradient(g, x, weight, *settings), _kernel_gradient(g, x, weight, *settings)]
 
 
-@op("conv_transpose", "x weight bias?", "stride pad dilation groups")
+@op(
+    "conv_transpose",
+    "x weight bias?",
+    "stride pad dilation groups",
+    *_STORED_CONVOLUTION,
+    kernel_axis=1,
+    vector_axis=1,
+    mil=f"conv_transpose {_MIL}",
+)
 class CONV_TRANSPOSE:
     """Transposed 2-D convolution; weight is [Cin, Cout/groups, kH, kW]."""
 
@@ -190,7 +213,7 @@ def _matmul_shape(a: Shape, b: Shape) -> Shape:
     return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1]) if len(a) > 2 or len(b) > 2 else (a[-2], b[-1])
 
 
-@op("matmul", "a b")
+@op("matmul", "a b", "", T.PRODUCT, T.STORED_KERNEL, kernel_axis=-1, mil="matmul x y")
 class MATMUL:
     """Matrix product over the last two axes, the others broadcast."""
 
@@ -202,7 +225,7 @@ class MATMUL:
         return [summed_to(g @ b.mT, a.shape), summed_to(a.mT @ g, b.shape)]
 
 
-@op("linear", "x weight bias?")
+@op("linear", "x weight bias?", "", T.PRODUCT, T.STORED_KERNEL, kernel_axis=0, vector_axis=-1)
 class LINEAR:
     """x times the transposed weight [out, in], plus bias [out]."""
 
@@ -228,7 +251,7 @@ class LINEAR:
         return parts if bias is None else [*parts, rows.sum(0).reshape(bias.shape)]
 
 
-@op("einsum", "a b", "equation")
+@op("einsum", "a b", "equation", T.PRODUCT)
 class EINSUM_NATIVE:
     """The engine's own einsum: nchw,nwhu->nchu only."""
 

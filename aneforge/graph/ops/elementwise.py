@@ -12,6 +12,8 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import OpDef, Shape, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import broadcast, number, same_shape
+from aneforge.graph.traits import STEP, TRUTH_VALUES
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -37,7 +39,7 @@ def times(x: Tensor, factor: float) -> Tensor:
 
 
 def _binary(
-    name: str, doc: str, reference: Callable, derivative: Callable | None = None, dtypes: str = "fp16", gate: str = ""
+    name: str, doc: str, reference: Callable, derivative: Callable | None = None, *traits: T, **options: str
 ) -> OpDef:
     def spread(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> list[Tensor | None]:
         assert derivative is not None
@@ -47,7 +49,7 @@ def _binary(
     body = {"__doc__": doc, "shape": broadcast, "reference": reference}
     if derivative is not None:
         body["derivative"] = spread
-    return op(name, "a b", dtypes=dtypes, gate=gate or name)(type(name, (), body))
+    return op(name, "a b", "", *traits, **{"mil": f"{name} x y", **options})(type(name, (), body))
 
 
 def _quiet(function: Callable) -> Callable:
@@ -58,49 +60,67 @@ def _quiet(function: Callable) -> Callable:
     return run
 
 
-ADD = _binary("add", "a + b", np.add, lambda g, y, a, b: (g, g))
-SUB = _binary("sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g))
-MUL = _binary("mul", "a * b", np.multiply, lambda g, y, a, b: (g * b, g * a))
-DIV = _binary("real_div", "a / b", _quiet(np.divide), lambda g, y, a, b: (g / b, -(g * y) / b))
-FLOOR_DIV = _binary("floor_div", "The whole part of a / b, rounded down.", _quiet(np.floor_divide))
+ADD = _binary("add", "a + b", np.add, lambda g, y, a, b: (g, g), T.ARITHMETIC, backend="add a b")
+SUB = _binary("sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g), T.ARITHMETIC, backend="sub a b")
+MUL = _binary(
+    "mul", "a * b", np.multiply, lambda g, y, a, b: (g * b, g * a), T.ARITHMETIC, T.SCALING, backend="mult a b"
+)
+DIV = _binary(
+    "real_div",
+    "a / b",
+    _quiet(np.divide),
+    lambda g, y, a, b: (g / b, -(g * y) / b),
+    T.ARITHMETIC,
+    T.SCALING,
+    backend="div a b",
+)
+FLOOR_DIV = _binary("floor_div", "The whole part of a / b, rounded down.", _quiet(np.floor_divide), no_derivative=STEP)
 MOD = _binary("mod", "a - b * floor(a / b)", _quiet(np.mod), lambda g, y, a, b: (g, -(g * floor_div(a, b))))
 POW = _binary(
     "pow",
     "a to the power b",
     _quiet(np.power),
     lambda g, y, a, b: (g * b * a ** (b - 1.0), g * y * a.log()),
+    backend="power a b",
 )
 MAXIMUM = _binary(
     "maximum",
     "The larger of a and b.",
     np.maximum,
     lambda g, y, a, b: (where(a.greater_equal(b), g, g * 0.0), where(a.greater_equal(b), g * 0.0, g)),
+    T.ARITHMETIC,
+    backend="max a b",
 )
 MINIMUM = _binary(
     "minimum",
     "The smaller of a and b.",
     np.minimum,
     lambda g, y, a, b: (where(a.less_equal(b), g, g * 0.0), where(a.less_equal(b), g * 0.0, g)),
+    T.ARITHMETIC,
+    backend="min a b",
 )
 ATAN2 = _binary(
     "atan2",
     "The angle of the point (b, a).",
     np.arctan2,
     lambda g, y, a, b: (g * b / (a * a + b * b), -(g * a) / (a * a + b * b)),
+    mil="",
 )
 COMPARISONS = {
-    name: _binary(name, f"a {sign} b, as bool", function, dtypes="compare")
-    for name, sign, function in (
-        ("equal", "==", np.equal),
-        ("not_equal", "!=", np.not_equal),
-        ("less", "<", np.less),
-        ("less_equal", "<=", np.less_equal),
-        ("greater", ">", np.greater),
-        ("greater_equal", ">=", np.greater_equal),
+    name: _binary(
+        name, f"a {sign} b, as bool", function, dtypes="compare", no_derivative=TRUTH_VALUES, backend=f"{kind} a b"
+    )
+    for name, sign, function, kind in (
+        ("equal", "==", np.equal, "equal"),
+        ("not_equal", "!=", np.not_equal, "not_equal"),
+        ("less", "<", np.less, "less_than"),
+        ("less_equal", "<=", np.less_equal, "less_than_equal"),
+        ("greater", ">", np.greater, "greater_than"),
+        ("greater_equal", ">=", np.greater_equal, "greater_than_equal"),
     )
 }
 LOGICAL = {
-    name: _binary(name, f"a {word} b, of bools", function, dtypes="bool")
+    name: _binary(name, f"a {word} b, of bools", function, dtypes="bool", no_derivative=TRUTH_VALUES)
     for name, word, function in (
         ("logical_and", "and", np.logical_and),
         ("logical_or", "or", np.logical_or),
@@ -109,7 +129,7 @@ LOGICAL = {
 }
 
 
-@op("logical_not", "x", dtypes="bool")
+@op("logical_not", "x", dtypes="bool", no_derivative=TRUTH_VALUES, mil="logical_not x")
 class LOGICAL_NOT:
     """not x, of bools"""
 
@@ -130,11 +150,20 @@ class SELECT:
         return [None, summed_to(where(cond, g, zero), a.shape), summed_to(where(cond, zero, g), b.shape)]
 
 
-def _unary(name: str, doc: str, reference: Callable, derivative: Callable | None = None, gate: str = "") -> OpDef:
+def _unary(
+    name: str,
+    doc: str,
+    reference: Callable,
+    derivative: Callable | None = None,
+    backend: str = "",
+    mil: str | None = None,
+) -> OpDef:
+    """A function of one tensor. MIL has it under the same name unless stated; ``backend`` is the row of its one op."""
     body = {"__doc__": doc, "shape": same_shape, "reference": _quiet(reference)}
     if derivative is not None:
         body["derivative"] = lambda g, y, x: [derivative(g, y, x)]
-    return op(name, "x", gate=gate or name)(type(name, (), body))
+    spelled = f"{name} x" if mil is None else mil
+    return op(name, "x", no_derivative="" if derivative else STEP, mil=spelled, backend=backend)(type(name, (), body))
 
 
 def _step(x: Tensor, above: float = 0.0) -> Tensor:
@@ -146,12 +175,13 @@ _SQRT_HALF_PI = math.sqrt(2.0 / math.pi)
 UNARY: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
-        _unary("relu", "max(x, 0)", lambda x: np.maximum(x, 0), lambda g, y, x: g * _step(x)),
+        _unary("relu", "max(x, 0)", lambda x: np.maximum(x, 0), lambda g, y, x: g * _step(x), backend="relu x"),
         _unary(
             "relu6",
             "min(max(x, 0), 6)",
             lambda x: np.clip(x, 0, 6),
             lambda g, y, x: g * _step(x) * x.less(6.0).cast(),
+            backend="n_relu x | max_val=6.0",
         ),
         _unary(
             "gelu",
@@ -164,54 +194,74 @@ UNARY: dict[str, OpDef] = {
                     + times(x * ((x * x) * -0.5).exp(), 1 / math.sqrt(2 * math.pi))
                 )
             ),
+            mil="gelu x | mode=EXACT",
+            backend="gelu x",
         ),
         _unary(
             "silu",
             "x * sigmoid(x)",
             lambda x: x / (1 + np.exp(-x)),
             lambda g, y, x: g * (x.sigmoid() * (1.0 + x * (1.0 - x.sigmoid()))),
+            backend="swish x",
         ),
-        _unary("sigmoid", "1 / (1 + exp(-x))", lambda x: 1 / (1 + np.exp(-x)), lambda g, y, x: g * y * (1.0 - y)),
-        _unary("tanh", "hyperbolic tangent", np.tanh, lambda g, y, x: g * (1.0 - y * y)),
-        _unary("exp", "e to the x", np.exp, lambda g, y, x: g * y),
-        _unary("exp2", "2 to the x", np.exp2, lambda g, y, x: times(g * y, math.log(2))),
-        _unary("sqrt", "square root", np.sqrt, lambda g, y, x: g * 0.5 / y),
-        _unary("abs", "magnitude", np.abs, lambda g, y, x: g * x.sign()),
-        _unary("square", "x * x", np.square, lambda g, y, x: g * x * 2.0),
-        _unary("sin", "sine", np.sin, lambda g, y, x: g * x.cos()),
-        _unary("cos", "cosine", np.cos, lambda g, y, x: -(g * x.sin())),
-        _unary("erf", "error function", _erf, lambda g, y, x: times(g * (-(x * x)).exp(), 2 / math.sqrt(math.pi))),
+        _unary(
+            "sigmoid",
+            "1 / (1 + exp(-x))",
+            lambda x: 1 / (1 + np.exp(-x)),
+            lambda g, y, x: g * y * (1.0 - y),
+            backend="sigmoid x",
+        ),
+        _unary("tanh", "hyperbolic tangent", np.tanh, lambda g, y, x: g * (1.0 - y * y), backend="tanh x"),
+        _unary("exp", "e to the x", np.exp, lambda g, y, x: g * y, backend="exp2 x | base_e=True"),
+        _unary("exp2", "2 to the x", np.exp2, lambda g, y, x: times(g * y, math.log(2)), backend="exp2 x"),
+        _unary("sqrt", "square root", np.sqrt, lambda g, y, x: g * 0.5 / y, backend="sqrt x"),
+        _unary("abs", "magnitude", np.abs, lambda g, y, x: g * x.sign(), backend="abs x"),
+        _unary("square", "x * x", np.square, lambda g, y, x: g * x * 2.0, backend="square x"),
+        _unary("sin", "sine", np.sin, lambda g, y, x: g * x.cos(), backend="sin x"),
+        _unary("cos", "cosine", np.cos, lambda g, y, x: -(g * x.sin()), backend="cos x"),
+        _unary(
+            "erf",
+            "error function",
+            _erf,
+            lambda g, y, x: times(g * (-(x * x)).exp(), 2 / math.sqrt(math.pi)),
+            backend="erf x",
+        ),
         _unary("softplus", "log(1 + exp(x))", lambda x: np.logaddexp(0, x), lambda g, y, x: g * x.sigmoid()),
         _unary(
             "softsign", "x / (1 + |x|)", lambda x: x / (1 + np.abs(x)), lambda g, y, x: g / (x.abs() + 1.0).square()
         ),
         _unary("atan", "arc tangent", np.arctan, lambda g, y, x: g / (x * x + 1.0)),
-        _unary("floor", "round down", np.floor),
-        _unary("ceil", "round up", np.ceil),
-        _unary("round", "round to the nearest; ties to even here, away from zero on the engine", np.round),
-        _unary("sign", "-1, 0 or 1", np.sign),
+        _unary("floor", "round down", np.floor, backend="floor x"),
+        _unary("ceil", "round up", np.ceil, backend="ceil x"),
+        _unary(
+            "round",
+            "round to the nearest; ties to even here, away from zero on the engine",
+            np.round,
+            backend="round_nearest x",
+        ),
+        _unary("sign", "-1, 0 or 1", np.sign, backend="sign x"),
         # No chip has these natively; phase 0 of the compiler rewrites them.
         _unary("tan", "tangent", np.tan, lambda g, y, x: g * (1.0 + y * y)),
         _unary("asin", "arc sine", np.arcsin, lambda g, y, x: g / (1.0 - x * x).sqrt()),
         _unary("acos", "arc cosine", np.arccos, lambda g, y, x: -(g / (1.0 - x * x).sqrt())),
         _unary("sinh", "hyperbolic sine", np.sinh, lambda g, y, x: g * x.cosh()),
         _unary("cosh", "hyperbolic cosine", np.cosh, lambda g, y, x: g * x.sinh()),
-        _unary("asinh", "inverse hyperbolic sine", np.arcsinh, lambda g, y, x: g / (x * x + 1.0).sqrt()),
-        _unary("acosh", "inverse hyperbolic cosine", np.arccosh, lambda g, y, x: g / (x * x - 1.0).sqrt()),
+        _unary("asinh", "inverse hyperbolic sine", np.arcsinh, lambda g, y, x: g / (x * x + 1.0).sqrt(), mil=""),
+        _unary("acosh", "inverse hyperbolic cosine", np.arccosh, lambda g, y, x: g / (x * x - 1.0).sqrt(), mil=""),
         _unary("atanh", "inverse hyperbolic tangent", np.arctanh, lambda g, y, x: g / (1.0 - x * x)),
     )
 }
 
 
 def _scaled(
-    name: str, attributes: str, doc: str, reference: Callable, derivative: Callable | None, gate: str = ""
+    name: str, attributes: str, doc: str, reference: Callable, derivative: Callable, *traits: T, backend: str = ""
 ) -> OpDef:
-    """A pointwise function with scalar attributes."""
+    """A pointwise function with scalar attributes; behind ``>`` is what MIL calls one."""
     body = {"__doc__": doc, "shape": same_shape}
     body["reference"] = lambda x, **attrs: _quiet(lambda v: reference(v, *attrs.values()))(x)
-    if derivative is not None:
-        body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
-    return op(name, "x", attributes, gate=gate or name)(type(name, (), body))
+    body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
+    own_names = " ".join(attribute.partition(">")[0] for attribute in attributes.split())
+    return op(name, "x", own_names, *traits, mil=f"{name} x | {attributes}", backend=backend)(type(name, (), body))
 
 
 def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
@@ -221,21 +271,37 @@ def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
 SCALED: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
-        _scaled("log", "eps", "log(x + eps)", lambda x, e: np.log(x + e), lambda g, y, x, e: g * x.inverse(e)),
+        _scaled(
+            "log",
+            "eps>epsilon",
+            "log(x + eps)",
+            lambda x, e: np.log(x + e),
+            lambda g, y, x, e: g * x.inverse(e),
+            backend="log2 x | base_e=True eps>epsilon?=0.0",
+        ),
         _scaled(
             "rsqrt",
-            "eps",
+            "eps>epsilon",
             "1 / sqrt(x + eps)",
             lambda x, e: 1 / np.sqrt(x + e),
             lambda g, y, x, e: g * y * y * y * -0.5,
+            backend="r_sqrt x | eps>epsilon?=0.0",
         ),
-        _scaled("inverse", "eps", "1 / (x + eps)", lambda x, e: 1 / (x + e), lambda g, y, x, e: -(g * y * y)),
+        _scaled(
+            "inverse",
+            "eps>epsilon",
+            "1 / (x + eps)",
+            lambda x, e: 1 / (x + e),
+            lambda g, y, x, e: -(g * y * y),
+            backend="invert x | eps>epsilon?=0.0",
+        ),
         _scaled(
             "elu",
             "alpha",
             "x, or alpha * (exp(x) - 1) below zero",
             lambda x, a: np.where(x > 0, x, a * np.expm1(x)),
             lambda g, y, x, a: where(x.greater(0.0), g, g * scaled("linear_activation", y, 1.0, a)),
+            backend="elu x | alpha",
         ),
         _scaled(
             "leaky_relu",
@@ -243,13 +309,15 @@ SCALED: dict[str, OpDef] = {
             "x, or alpha * x below zero",
             lambda x, a: np.where(x > 0, x, a * x),
             lambda g, y, x, a: where(x.greater(0.0), g, times(g, a)),
+            backend="leaky_relu x | alpha>negative_slope",
         ),
         _scaled(
             "clip",
-            "lo hi",
+            "lo>alpha hi>beta",
             "min(max(x, lo), hi)",
             np.clip,
             lambda g, y, x, lo, hi: g * x.greater_equal(lo).cast() * x.less_equal(hi).cast(),
+            backend="clamped_relu x | lo>min_val hi>max_val",
         ),
         _scaled(
             "scaled_tanh",
@@ -257,6 +325,7 @@ SCALED: dict[str, OpDef] = {
             "alpha * tanh(beta * x)",
             lambda x, a, b: a * np.tanh(b * x),
             lambda g, y, x, a, b: times(g * (1.0 - times(x, b).tanh().square()), a * b),
+            backend="tanh x | alpha beta",
         ),
         _scaled(
             "threshold",
@@ -292,6 +361,8 @@ SCALED: dict[str, OpDef] = {
             "alpha * x + beta",
             lambda x, a, b: a * x + b,
             lambda g, y, x, a, b: times(g, a),
+            T.SCALING,
+            backend="gain_offset_control x | alpha>gain beta>bias",
         ),
     )
 }

@@ -11,12 +11,17 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, shape_of
 from aneforge.graph.shapes import axis_of, number, positive, rank_is, whole_number
+from aneforge.graph.traits import STEP
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("dropout", "x", "rate seed")
+_DRAWN = "numbers drawn at run time: make them an input"
+
+
+@op("dropout", "x", "rate seed", T.DRAWN, no_mil="numbers drawn at run time; export the model for inference")
 class DROPOUT:
     """Elements zeroed at random and the rest scaled up; rate 0 is the identity."""
 
@@ -34,7 +39,7 @@ class DROPOUT:
         return [make(DROPOUT, (g,), {"rate": rate, "seed": seed})]  # one seed, one choice of elements
 
 
-@op("random_uniform", "", "size low high seed", gate="random", leaf=True)
+@op("random_uniform", "", "size low high seed", T.LEAF, T.DRAWN, gate="random", no_mil=_DRAWN)
 class RANDOM_UNIFORM:
     """Uniform random numbers."""
 
@@ -47,7 +52,7 @@ class RANDOM_UNIFORM:
         return np.random.default_rng(seed).uniform(low, high, size)
 
 
-@op("random_normal", "", "size mean std seed", leaf=True)
+@op("random_normal", "", "size mean std seed", T.LEAF, T.DRAWN, no_mil=_DRAWN)
 class RANDOM_NORMAL:
     """Normal random numbers."""
 
@@ -60,7 +65,7 @@ class RANDOM_NORMAL:
         return np.random.default_rng(seed).normal(mean, std, size)
 
 
-@op("one_hot", "x", "depth on off")
+@op("one_hot", "x", "depth on off", no_derivative=STEP)
 class ONE_HOT:
     """Whole numbers as rows with one mark, on a new last axis."""
 
@@ -192,7 +197,7 @@ def _gates(z: Tensor, count: int) -> list[Tensor]:
     return split(z, count, axis=1)
 
 
-@op("rnn", "x w r b h0", "")
+@op("rnn", "x w r b h0", "", T.RECURRENT)
 class RNN:
     """tanh(w x + r h + b), step by step; x is [steps, batch, features]."""
 
@@ -212,7 +217,7 @@ class RNN:
         return _unrolled(x, lambda step, h: ((step.linear(w, b) + h.linear(r)).tanh(),), h0)
 
 
-@op("lstm", "x w r b h0 c0", "")
+@op("lstm", "x w r b h0 c0", "", T.RECURRENT)
 class LSTM:
     """Long short-term memory; gates input, forget, cell, output."""
 
@@ -239,7 +244,7 @@ class LSTM:
         return _unrolled(x, step, h0, c0)
 
 
-@op("gru", "x w r b h0", "")
+@op("gru", "x w r b h0", "", T.RECURRENT)
 class GRU:
     """Gated recurrent unit; gates reset, update, new, the reset applied after the recurrent product."""
 

@@ -15,6 +15,7 @@ from aneforge.graph.ops.contraction import conv, pads
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.shape import concat, gather
 from aneforge.graph.shapes import count, extent, number, positive, window
+from aneforge.graph.traits import PLACES
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -142,7 +143,7 @@ def _rows(points: np.ndarray) -> np.ndarray:
     return points[0, :, 0].T if points.ndim == _IMAGE else points
 
 
-@op("fps", "points", "k", native_layer=True, gate="FurthestPointSampling")
+@op("fps", "points", "k", native_layer=True, gate="FurthestPointSampling", no_derivative=PLACES)
 class FPS:
     """k points far apart, picked greedily from the first one (Euclidean)."""
 
@@ -163,7 +164,7 @@ class FPS:
         return points[..., chosen] if points.ndim == _IMAGE else points[chosen]
 
 
-@op("radius_search", "points centroids", "radius", native_layer=True, gate="RadiusSearch")
+@op("radius_search", "points centroids", "radius", native_layer=True, gate="RadiusSearch", no_derivative=PLACES)
 class RADIUS_SEARCH:
     """1 where a point lies within a radius of a centroid, else 0."""
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.node import OpDef, composed, definition, entry, make, op
+from aneforge.graph.node import OpDef, composed, entry, make, op
 from aneforge.graph.ops.elementwise import maximum, minimum, times
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.norm import epsilon, response_norm
 from aneforge.graph.ops.shape import concat
-from aneforge.graph.ops.spatial import condensed, enlarged, to_depth, to_space
+from aneforge.graph.ops.spatial import rearrange
 from aneforge.graph.shapes import count, number, pair, positive, rank_is
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -79,7 +80,13 @@ class SDPA:
 DIMENSIONS = {"Width": 3, "Height": 2, "Channel": 1}
 
 
-@op("minmax_norm", "x", "dimension eps", native_layer=True)
+@op(
+    "minmax_norm",
+    "x",
+    "dimension eps",
+    native_layer=True,
+    backend="unit:MinMaxNormalization x | dimension>Dimension eps>Epsilon",
+)
 class MINMAX_NORM:
     """Each line mapped from its own range to 0 .. 1."""
 
@@ -131,52 +138,33 @@ class LRN:
         return concat([normalised[:, :channels], x[:, channels:]], axis=1)
 
 
-def _rearranged(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool, gate: str) -> OpDef:
-    """Declare one of the layers that move pixels to channels or back, with a factor for each axis."""
-
-    def shape(x, rows, columns):
-        return enlarged(x, rows, columns) if enlarges else condensed(x, rows, columns)
-
-    def reference(x, rows, columns):
-        return (to_space if enlarges else to_depth)(x, rows, columns, channel_first)
-
-    def derivative(g, y, x, rows, columns):
-        return [make(definition(inverse), (g,), {"rows": rows, "columns": columns})]
-
-    body = {"__doc__": doc, "shape": shape, "reference": reference, "derivative": derivative}
-    return op(name, "x", "rows columns", gate=gate, native_layer=True)(type(name, (), body))
+def _rearranged(name: str, inverse: str, moves: str, *, enlarges: bool, torch_order: bool, gate: str = "") -> OpDef:
+    """One of the layers that move pixels to channels or back, with a factor for each axis."""
+    options: dict[str, Any] = {"attributes": "rows columns", "gate": gate or name, "native_layer": True}
+    doc = f"{moves}, as a native layer."
+    return rearrange(name, inverse, doc, enlarges=enlarges, torch_order=torch_order, **options)
 
 
 SPACE_TO_CHANNEL = _rearranged(
-    "space_to_channel",
-    "Pixels to blocks of channels, as a native layer.",
-    "channel_to_space",
-    enlarges=False,
-    channel_first=False,
-    gate="space_to_channel",
+    "space_to_channel", "channel_to_space", "Pixels to blocks of channels", enlarges=False, torch_order=False
 )
 CHANNEL_TO_SPACE = _rearranged(
-    "channel_to_space",
-    "Blocks of channels to pixels, as a native layer.",
-    "space_to_channel",
-    enlarges=True,
-    channel_first=False,
-    gate="channel_to_space",
+    "channel_to_space", "space_to_channel", "Blocks of channels to pixels", enlarges=True, torch_order=False
 )
 NATIVE_PIXEL_SHUFFLE = _rearranged(
     "native_pixel_shuffle",
-    "Channels of a block to pixels with a factor for each axis, as a native layer.",
     "native_pixel_unshuffle",
+    "Channels of a block to pixels with a factor for each axis",
     enlarges=True,
-    channel_first=True,
+    torch_order=True,
     gate="PixelShuffle",
 )
 NATIVE_PIXEL_UNSHUFFLE = _rearranged(
     "native_pixel_unshuffle",
-    "Pixels to channels of a block with a factor for each axis, as a native layer.",
     "native_pixel_shuffle",
+    "Pixels to channels of a block with a factor for each axis",
     enlarges=False,
-    channel_first=True,
+    torch_order=True,
     gate="PixelUnshuffle",
 )
 
@@ -225,7 +213,7 @@ class BATCH_TO_SPACE:
         return [g.space_to_batch(bh, bw)]
 
 
-@op("flatten", "x", native_layer=True)
+@op("flatten", "x", "", T.MOVEMENT, native_layer=True)
 class FLATTEN:
     """All elements as one line."""
 
@@ -242,7 +230,9 @@ class FLATTEN:
         return [g.reshape(x.shape)]
 
 
-@op("native_unflatten", "x", "size", gate="Unflatten", native_layer=True)
+@op(
+    "native_unflatten", "x", "size", gate="Unflatten", native_layer=True, backend="unflatten x | size>destination_size"
+)
 class NATIVE_UNFLATTEN:
     """A line of channels as an image; every variant fails lowering (layers.json)."""
 
@@ -262,7 +252,13 @@ class NATIVE_UNFLATTEN:
         return [g.reshape(x.shape)]
 
 
-@op("kernel_rasterizer", "x", "", gate="KernelRasterizer", native_layer=True)
+@op(
+    "kernel_rasterizer",
+    "x",
+    gate="KernelRasterizer",
+    native_layer=True,
+    backend="unit:KernelRasterizer x | KernelWidth=1 KernelHeight=1 NumGroups=1 RasterizerMode=UnfoldedChannels",
+)
 class KERNEL_RASTERIZER:
     """A map unfolded into channels; only the form that changes nothing compiles."""
 
@@ -283,7 +279,7 @@ class KERNEL_RASTERIZER:
 SCALED_OPS = {"Add": np.add, "Mult": np.multiply, "Min": np.minimum, "Max": np.maximum}
 
 
-@op("scaled_elementwise", "x z", "kind scale", native_layer=True)
+@op("scaled_elementwise", "x z", "kind scale", native_layer=True, backend="scaled_elementwise a b | kind>mode scale")
 class SCALED_ELEMENTWISE:
     """scale * (x op z); a product ignores the scale, as the layer does."""
 

@@ -12,6 +12,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import Node, Shape, entry, make, op
 from aneforge.graph.shapes import number, positive
 from aneforge.graph.snapshots import stored_weight
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -21,21 +22,21 @@ def _stated_shape(*, shape: Shape, **_: Any) -> Shape:
     return shape
 
 
-@op("input", "", "shape dtype max_abs", dtypes="attribute", leaf=True)
+@op("input", "", "shape dtype max_abs", T.LEAF, T.PORT, dtypes="attribute")
 class INPUT:
     """A runtime input of the program."""
 
     shape = _stated_shape
 
 
-@op("parameter", "", "shape dtype kernel", dtypes="attribute", leaf=True)
+@op("parameter", "", "shape dtype kernel", T.LEAF, T.PORT, T.STORED, dtypes="attribute")
 class PARAMETER:
     """A trainable value, fed at run time."""
 
     shape = _stated_shape
 
 
-@op("const", "", "", leaf=True)
+@op("const", "", "", T.LEAF, T.STORED)
 class CONST:
     """A constant, stored with the program."""
 
@@ -44,7 +45,7 @@ class CONST:
         return ()
 
 
-@op("cast", "x", "dtype", dtypes="attribute")
+@op("cast", "x", "dtype", dtypes="attribute", mil="cast x | dtype=fp16")
 class CAST:
     """The same values as fp16 (true is 1)."""
 

@@ -10,6 +10,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import Shape, composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import axis_of, number, positive
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -74,7 +75,7 @@ def _channel_gradients(g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, axes: 
     ]
 
 
-@op("softmax", "x", "axis")
+@op("softmax", "x", "axis", mil="softmax x | axis")
 class SOFTMAX:
     """exp(x) over its sum along one axis, the maximum subtracted."""
 
@@ -92,7 +93,16 @@ class SOFTMAX:
         return [y * (g - (g * y).sum(axis))]
 
 
-@op("layer_norm", "x gamma beta", "eps", reads_values=True)
+@op(
+    "layer_norm",
+    "x gamma beta",
+    "eps",
+    T.NORMALISATION,
+    T.CENTRED,
+    reads_values=True,
+    vector_axis=-1,
+    mil="layer_norm x gamma beta | axes=[-1] eps>epsilon",
+)
 class LAYER_NORM:
     """Normalise the last axis, then gain and offset."""
 
@@ -117,7 +127,7 @@ class LAYER_NORM:
         return [gradient, flat.reshape(gamma.shape), offset.reshape(beta.shape)]
 
 
-@op("rms_norm", "x gamma", "eps", gate="rms_norm", reads_values=True)
+@op("rms_norm", "x gamma", "eps", T.NORMALISATION, reads_values=True, vector_axis=-1)
 class RMS_NORM:
     """Divide the last axis by its root mean square, then gain."""
 
@@ -140,7 +150,7 @@ class RMS_NORM:
         return [inverse * (scaled - normal * (scaled * normal).mean(last)), flat.reshape(gamma.shape)]
 
 
-@op("group_norm", "x gamma beta", "num_groups eps", reads_values=True)
+@op("group_norm", "x gamma beta", "num_groups eps", T.NORMALISATION, T.CENTRED, reads_values=True, vector_axis=1)
 class GROUP_NORM:
     """Normalise groups of channels together with all of space, then gain and offset per channel."""
 
@@ -173,7 +183,13 @@ class GROUP_NORM:
         ]
 
 
-@op("batch_norm", "x gamma beta mean var", "eps")
+@op(
+    "batch_norm",
+    "x gamma beta mean var",
+    "eps",
+    vector_axis=1,
+    mil="batch_norm x gamma beta mean variance | eps>epsilon",
+)
 class BATCH_NORM:
     """Inference batch norm from running statistics: a gain and an offset per channel."""
 
@@ -193,7 +209,16 @@ class BATCH_NORM:
         return (x - spread(mean, x, 1)) * gain + spread(beta, x, 1)
 
 
-@op("instance_norm", "x gamma beta", "eps", reads_values=True)
+@op(
+    "instance_norm",
+    "x gamma beta",
+    "eps",
+    T.NORMALISATION,
+    T.CENTRED,
+    reads_values=True,
+    vector_axis=1,
+    mil="instance_norm x gamma beta | eps>epsilon",
+)
 class INSTANCE_NORM:
     """Normalise each channel over space, then gain and offset per channel."""
 
@@ -212,7 +237,17 @@ class INSTANCE_NORM:
         return _channel_gradients(g, x, gamma, beta, list(range(2, x.ndim)), eps)
 
 
-@op("channel_layer_norm", "x gamma beta", "eps", gate="layer_norm", reads_values=True)
+@op(
+    "channel_layer_norm",
+    "x gamma beta",
+    "eps",
+    T.NORMALISATION,
+    T.CENTRED,
+    gate="layer_norm",
+    reads_values=True,
+    vector_axis=1,
+    mil="layer_norm x gamma beta | axes=[1] eps>epsilon",
+)
 class CHANNEL_LAYER_NORM:
     """Layer norm over the channel axis of [N, C, ...], the engine's own layout."""
 
@@ -229,7 +264,7 @@ class CHANNEL_LAYER_NORM:
         return _channel_gradients(g, x, gamma, beta, [1], eps)
 
 
-@op("l2_norm", "x", "axis eps")
+@op("l2_norm", "x", "axis eps", T.NORMALISATION)
 class L2_NORM:
     """x over the square root of its sum of squares plus eps, along one axis."""
 
@@ -247,7 +282,7 @@ class L2_NORM:
         return [inverse * (g - y * (g * y).sum(axis))]
 
 
-@op("local_response_norm", "x", "size alpha beta k")
+@op("local_response_norm", "x", "size alpha beta k", mil="local_response_norm x | size alpha beta k")
 class LOCAL_RESPONSE_NORM:
     """x over a power of the sum of squares in a window of channels."""
 

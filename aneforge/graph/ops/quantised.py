@@ -18,6 +18,7 @@ from aneforge.graph.node import Shape, entry, make, op
 from aneforge.graph.ops.elementwise import times
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import number, same_shape, whole_number
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -26,7 +27,7 @@ CODE_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 """The types that a quantiser of the engine gives, and their smallest and largest code."""
 
 
-@op("quantize", "x", "scale zero_point to")
+@op("quantize", "x", "scale zero_point to", T.QUANTISER)
 class QUANTIZE:
     """x / scale, rounded half away from zero, plus the zero point, clamped to int8 or uint8."""
 
@@ -51,7 +52,7 @@ class QUANTIZE:
         return [times(g * x.greater_equal(least).cast() * x.less_equal(most).cast(), 1 / scale)]
 
 
-@op("dequantize", "x", "scale zero_point dtype", dtypes="attribute")
+@op("dequantize", "x", "scale zero_point dtype", T.QUANTISER, dtypes="attribute")
 class DEQUANTIZE:
     """(x - zero point) * scale, of 8-bit codes."""
 

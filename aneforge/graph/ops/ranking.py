@@ -13,6 +13,8 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import Shape, entry, make, op
 from aneforge.graph.ops.contraction import pads
 from aneforge.graph.shapes import axis_of, pair, positive, rank_is, whole_number, window
+from aneforge.graph.traits import ORDER, PLACES
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -61,7 +63,7 @@ def _ranked_shape(x: Shape, count: int, axis: int, lanes: int | None, keys: tupl
     return tuple(shape)
 
 
-@op("topk", "x", "k largest axis lanes keys indices", native_layer=True)
+@op("topk", "x", "k largest axis lanes keys indices", T.SORT, native_layer=True, no_derivative=ORDER)
 class TOPK:
     """The k largest (or smallest) vectors of each line, in the order of their key lanes, or their positions."""
 
@@ -76,7 +78,15 @@ class TOPK:
         return _ranked(x, k, axis, lanes, keys, largest, indices)
 
 
-@op("sort", "x", "descending return_indices axis lanes keys", native_layer=True)
+@op(
+    "sort",
+    "x",
+    "descending return_indices axis lanes keys",
+    T.SORT,
+    native_layer=True,
+    no_derivative=ORDER,
+    no_mil="Core ML sorts by integer positions, which leave the engine",
+)
 class SORT:
     """The vectors of each line sorted by their key lanes, or the positions that sort them (as fp16 numbers)."""
 
@@ -89,7 +99,15 @@ class SORT:
         return _ranked(x, x.shape[axis], axis, lanes, keys, descending, return_indices)
 
 
-@op("argmax", "x", "axis", gate="reduce_argmax", native_layer=True)
+@op(
+    "argmax",
+    "x",
+    "axis",
+    gate="reduce_argmax",
+    native_layer=True,
+    no_derivative=PLACES,
+    no_mil="Core ML gives positions as integers, which leave the engine",
+)
 class ARGMAX:
     """The position of the largest element along one axis of a rank-2 tensor (as an fp16 number)."""
 
@@ -103,7 +121,7 @@ class ARGMAX:
         return np.expand_dims(np.argmax(x, axis=axis), axis).astype(np.float64)
 
 
-@op("arg_min_max", "x", "mode kernel stride pad", native_layer=True)
+@op("arg_min_max", "x", "mode kernel stride pad", native_layer=True, no_derivative=PLACES)
 class ARG_MIN_MAX:
     """Where the extreme is: the channel at each place, or the place in each window, counted row by row."""
 
@@ -130,7 +148,7 @@ class ARG_MIN_MAX:
         return find(windows.reshape(*windows.shape[:4], -1), axis=4).astype(np.float64)
 
 
-@op("global_arg", "x", "largest axis", gate="GlobalArgMinMax", native_layer=True)
+@op("global_arg", "x", "largest axis", gate="GlobalArgMinMax", native_layer=True, no_derivative=PLACES)
 class GLOBAL_ARG:
     """The position of the extreme along one axis, the first of equals."""
 

@@ -11,6 +11,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import OpDef, Shape, make, op
 from aneforge.graph.ops.elementwise import times
 from aneforge.graph.shapes import axes_of, axis_of
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -20,15 +21,20 @@ def _keep_dims(x: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axes else extent for i, extent in enumerate(x))
 
 
-def _reduce(name: str, doc: str, reference: Callable, derivative: Callable | None = None, gate: str = "") -> OpDef:
+def _reduce(
+    name: str, doc: str, reference: Callable, derivative: Callable, mil: str, kind: str = "", settings: str = ""
+) -> OpDef:
+    """A reduction, with its name in MIL and that of the one backend op that computes it."""
+
     def run(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         with np.errstate(all="ignore"):
-            return reference(x, axes)
+            return reference(x, axis=axes, keepdims=True)
 
     body: dict[str, Any] = {"__doc__": doc, "shape": _keep_dims, "reference": run}
-    if derivative is not None:
-        body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
-    return op(name, "x", "axes", gate=gate or name)(type(name, (), body))
+    body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
+    row = f"{kind} x | axes:places {settings}" if kind else ""
+    spelled = f"{mil} x | axes keep_dims=True"
+    return op(name, "x", "axes", T.REDUCTION, gate=mil, mil=spelled, backend=row)(type(name, (), body))
 
 
 def _spread(g: Tensor, x: Tensor) -> Tensor:
@@ -37,80 +43,62 @@ def _spread(g: Tensor, x: Tensor) -> Tensor:
     return g.tile(repeats) if any(repeat > 1 for repeat in repeats) else g
 
 
-def _share(mask: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Equal parts for ties, as the gradient of a maximum."""
-    return mask / mask.sum(axes)
+def _of_extreme(g: Tensor, y: Tensor, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The gradient of a maximum or minimum: equal parts for ties."""
+    mask = x.equal(y).cast()
+    return g * (mask / mask.sum(axes))
 
 
 REDUCTIONS: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
-        _reduce(
-            "sum", "sum", lambda x, a: x.sum(axis=a, keepdims=True), lambda g, y, x, a: _spread(g, x), "reduce_sum"
-        ),
+        _reduce("sum", "sum", np.sum, lambda g, y, x, a: _spread(g, x), "reduce_sum", "reduce_sum"),
         _reduce(
             "mean",
             "arithmetic mean",
-            lambda x, a: x.mean(axis=a, keepdims=True),
+            np.mean,
             lambda g, y, x, a: _spread(times(g, y.size / x.size), x),
             "reduce_mean",
+            "reduce_avg",
         ),
-        _reduce(
-            "amax",
-            "largest element",
-            lambda x, a: x.max(axis=a, keepdims=True),
-            lambda g, y, x, a: g * _share(x.equal(y).cast(), a),
-            "reduce_max",
-        ),
-        _reduce(
-            "amin",
-            "smallest element",
-            lambda x, a: x.min(axis=a, keepdims=True),
-            lambda g, y, x, a: g * _share(x.equal(y).cast(), a),
-            "reduce_min",
-        ),
+        _reduce("amax", "largest element", np.max, _of_extreme, "reduce_max", "reduce_max"),
+        _reduce("amin", "smallest element", np.min, _of_extreme, "reduce_min", "reduce_min"),
         _reduce(
             "sum_square",
             "sum of squares",
-            lambda x, a: np.square(x).sum(axis=a, keepdims=True),
+            lambda x, **over: np.square(x).sum(**over),
             lambda g, y, x, a: g * x * 2.0,
             "reduce_sum_square",
+            "reduce_sum",
+            "square_input=True",
         ),
         _reduce(
             "l1_norm",
             "sum of magnitudes",
-            lambda x, a: np.abs(x).sum(axis=a, keepdims=True),
+            lambda x, **over: np.abs(x).sum(**over),
             lambda g, y, x, a: g * x.sign(),
             "reduce_l1_norm",
         ),
         _reduce(
             "log_sum",
             "logarithm of the sum",
-            lambda x, a: np.log(x.sum(axis=a, keepdims=True)),
+            lambda x, **over: np.log(x.sum(**over)),
             lambda g, y, x, a: _spread(g / x.sum(a), x),
             "reduce_log_sum",
         ),
         _reduce(
             "reduce_log_sum_exp",
             "logarithm of the sum of exponentials",
-            lambda x, a: (
-                np.log(np.exp(x - x.max(axis=a, keepdims=True)).sum(axis=a, keepdims=True))
-                + x.max(axis=a, keepdims=True)
-            ),
+            lambda x, **over: np.log(np.exp(x - x.max(**over)).sum(**over)) + x.max(**over),
             lambda g, y, x, a: g * (x - y).exp(),
+            "reduce_log_sum_exp",
         ),
-        _reduce(
-            "prod",
-            "product",
-            lambda x, a: x.prod(axis=a, keepdims=True),
-            lambda g, y, x, a: g * y / x,
-            "reduce_prod",
-        ),
+        _reduce("prod", "product", np.prod, lambda g, y, x, a: g * y / x, "reduce_prod"),
     )
 }
 
 
-@op("cumsum", "x", "axis")
+@op("cumsum", "x", "axis", mil="cumsum x | axis")
 class CUMSUM:
     """Running sum along one axis."""
 

@@ -11,6 +11,8 @@ from aneforge.graph.node import entry, make, op
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.spatial import bilinear
 from aneforge.graph.shapes import pair, rank_is
+from aneforge.graph.traits import SAMPLED
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -19,7 +21,16 @@ METHODS = ("Linear", "NearestNeighbor")
 COORDINATES = ("NonNormalized", "NormalizedSymmetric")
 
 
-@op("resample", "x grid", "method coordinates", native_layer=True)
+@op(
+    "resample",
+    "x grid",
+    "method coordinates",
+    T.SAMPLING,
+    native_layer=True,
+    no_derivative=SAMPLED,
+    backend="resample x grid | coordinates>coordinate_mode method>sampling_method sampling_mode=Default "
+    "background_value=0.0",
+)
 class RESAMPLE:
     """A map read at the columns and rows that a grid holds; zero outside."""
 
@@ -55,7 +66,16 @@ class RESAMPLE:
         return total.transpose(0, 3, 1, 2)
 
 
-@op("crop_resize", "x boxes", "crop output", native_layer=True)
+@op(
+    "crop_resize",
+    "x boxes",
+    "crop output",
+    T.SAMPLING,
+    native_layer=True,
+    no_derivative=SAMPLED,
+    backend="crop_resize x boxes | output>output_dims crop>crop_dims sampling_method=Linear "
+    "sampling_mode=UnalignedCorners",
+)
 class CROP_RESIZE:
     """Crops of one size at the top-left corners that boxes hold, each enlarged or reduced."""
 

@@ -12,12 +12,13 @@ from aneforge.graph.node import Node, Shape, composed, entry, make, op
 from aneforge.graph.ops.extra import scatter
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, whole_number
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("reshape", "x", "to", dtypes="same")
+@op("reshape", "x", "to", T.MOVEMENT, T.VIEW, dtypes="same", mil="reshape x | to>shape")
 class RESHAPE:
     """The same elements in the same order under another shape."""
 
@@ -39,7 +40,7 @@ class RESHAPE:
         return [g.reshape(x.shape)]
 
 
-@op("transpose", "x", "perm", dtypes="same")
+@op("transpose", "x", "perm", T.MOVEMENT, dtypes="same", mil="transpose x | perm")
 class TRANSPOSE:
     """Reordered axes."""
 
@@ -66,7 +67,8 @@ def _reshaping(name: str, doc: str, attribute: str, shape: Any) -> Any:
         "reference": lambda x, **attrs: x.reshape(shape(x.shape, attrs[attribute])),
         "derivative": lambda g, y, x, **attrs: [g.reshape(x.shape)],
     }
-    return op(name, "x", attribute, dtypes="same")(type(name, (), body))
+    mil = f"{name} x | {attribute}"
+    return op(name, "x", attribute, T.MOVEMENT, T.VIEW, dtypes="same", mil=mil)(type(name, (), body))
 
 
 def _expanded(x: Shape, axes: tuple[int, ...]) -> Shape:
@@ -102,7 +104,7 @@ def _joined(*shapes: Shape, axis: int) -> Shape:
     return tuple(sum(s[axis] for s in shapes) if i == axis else size for i, size in enumerate(first))
 
 
-@op("concat", "*tensors", "axis", dtypes="same")
+@op("concat", "*tensors", "axis", dtypes="same", mil="concat *values | axis")
 class CONCAT:
     """Tensors joined along one axis."""
 
@@ -122,7 +124,7 @@ class CONCAT:
         return parts
 
 
-@op("stack", "*tensors", "axis", dtypes="same")
+@op("stack", "*tensors", "axis", dtypes="same", mil="stack *values | axis")
 class STACK:
     """Tensors of one shape joined along a new axis."""
 
@@ -145,7 +147,7 @@ class STACK:
         return [g.slice_by_size(begin, size).reshape(t.shape) for begin, t in zip(begins, tensors, strict=True)]
 
 
-@op("tile", "x", "reps", dtypes="same")
+@op("tile", "x", "reps", T.MOVEMENT, dtypes="same", mil="tile x | reps")
 class TILE:
     """Whole copies along each axis."""
 
@@ -173,7 +175,7 @@ class TILE:
         return [total]
 
 
-@op("reverse", "x", "axes", dtypes="same")
+@op("reverse", "x", "axes", T.PICK, dtypes="same", mil="reverse x | axes")
 class REVERSE:
     """Elements in opposite order along some axes."""
 
@@ -190,7 +192,7 @@ class REVERSE:
         return [g.reverse(axes)]
 
 
-@op("slice_by_size", "x", "begin size", dtypes="same")
+@op("slice_by_size", "x", "begin size", T.MOVEMENT, T.SLICE, dtypes="same", mil="slice_by_size x | begin size")
 class SLICE:
     """A block: ``size[i]`` elements from ``begin[i]`` along each axis."""
 
@@ -213,7 +215,15 @@ class SLICE:
         return [g.pad(widths)]
 
 
-@op("slice_by_index", "x", "begin end stride", dtypes="same")
+@op(
+    "slice_by_index",
+    "x",
+    "begin end stride",
+    T.MOVEMENT,
+    T.SLICE,
+    dtypes="same",
+    mil="slice_by_index x | begin end stride",
+)
 class STRIDED_SLICE:
     """Every ``stride[i]``-th element of a block along each axis."""
 
@@ -231,7 +241,7 @@ class STRIDED_SLICE:
         return picked(x, [range(b, e, s) for b, e, s in zip(begin, end, stride, strict=True)])
 
 
-@op("gather", "x", "indices axis", dtypes="same")
+@op("gather", "x", "indices axis", T.PICK, dtypes="same", mil="gather x | indices axis validate_indices=False")
 class GATHER:
     """Elements picked along one axis by fixed indices."""
 
@@ -290,7 +300,7 @@ def repeated(x: np.ndarray, widths: Sequence[Sequence[int]], mode: str) -> np.nd
     return np.pad(x, widths, mode=numpys)
 
 
-@op("crop", "x", "top bottom left right", dtypes="same")
+@op("crop", "x", "top bottom left right", T.MOVEMENT, T.SLICE, dtypes="same")
 class CROP:
     """Rows and columns dropped from the border of NCHW."""
 

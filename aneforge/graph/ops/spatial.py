@@ -14,9 +14,14 @@ from aneforge.graph.ops.elementwise import times
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.ops.shape import picked
 from aneforge.graph.shapes import pair, positive, rank_is, window
+from aneforge.graph.traits import SAMPLED
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
+
+
+_MIL = "x | kernel>kernel_sizes stride>strides pad_type=custom pad ceil_mode"
 
 
 def _pool_shape(x, kernel, stride, pad, ceil_mode, **_):
@@ -51,7 +56,7 @@ def _pool_counts(shape, kernel, stride, pad, ceil_mode, exclude_pad):
     return _patches(ones, kernel, stride, tuple(added), (1, 1)).sum(axis=(4, 5))
 
 
-@op("max_pool", "x", "kernel stride pad ceil_mode")
+@op("max_pool", "x", "kernel stride pad ceil_mode", T.POOL, mil=f"max_pool {_MIL}")
 class MAX_POOL:
     """The largest element of each window."""
 
@@ -95,7 +100,13 @@ def _overlapping_gradient(g, y, x, kernel, stride, pad):
     return back.slice_by_size([0, 0, pad[0], pad[2]], x.shape)
 
 
-@op("avg_pool", "x", "kernel stride pad ceil_mode exclude_pad")
+@op(
+    "avg_pool",
+    "x",
+    "kernel stride pad ceil_mode exclude_pad",
+    T.POOL,
+    mil=f"avg_pool {_MIL} exclude_pad>exclude_padding_from_average",
+)
 class AVG_POOL:
     """The mean of each window, padding counted unless excluded."""
 
@@ -116,7 +127,7 @@ class AVG_POOL:
         return [times(upsample(g, kernel), 1 / (kernel[0] * kernel[1]))]
 
 
-@op("upsample_nearest_neighbor", "x", "scale")
+@op("upsample_nearest_neighbor", "x", "scale", T.RESIZE)
 class UPSAMPLE:
     """Each element repeated along height and width."""
 
@@ -162,7 +173,7 @@ def _bilinear_product(x: Tensor, height: int, width: int, align_corners: bool) -
     return const(rows) @ x @ const(columns.T)
 
 
-@op("upsample_bilinear", "x", "scale align_corners")
+@op("upsample_bilinear", "x", "scale align_corners", T.RESIZE)
 class UPSAMPLE_BILINEAR:
     """Bilinear enlargement by whole factors."""
 
@@ -181,7 +192,7 @@ class UPSAMPLE_BILINEAR:
         return _bilinear_product(x, x.shape[2] * scale[0], x.shape[3] * scale[1], align_corners)
 
 
-@op("resize_bilinear", "x", "height width align_corners")
+@op("resize_bilinear", "x", "height width align_corners", T.RESIZE)
 class RESIZE_BILINEAR:
     """Bilinear resize to a given height and width."""
 
@@ -194,7 +205,13 @@ class RESIZE_BILINEAR:
     derivative = composed(_bilinear_product)
 
 
-@op("resize_nearest_neighbor", "x", "height width")
+@op(
+    "resize_nearest_neighbor",
+    "x",
+    "height width",
+    T.RESIZE,
+    mil="resize_nearest_neighbor x | height>target_size_height width>target_size_width",
+)
 class RESIZE_NEAREST:
     """Nearest-neighbour resize to a given height and width."""
 
@@ -220,7 +237,16 @@ def _nearest(size: int, out: int) -> list[int]:
     return [i * size // out for i in range(out)]
 
 
-@op("affine", "x transform", "output_h output_w align_corners")
+@op(
+    "affine",
+    "x transform",
+    "output_h output_w align_corners",
+    T.SAMPLING,
+    no_derivative=SAMPLED,
+    mil="affine x transform_matrix | output_h>output_height output_w>output_width sampling_mode=bilinear "
+    "padding_mode=constant padding_value=0.0 coordinates_mode=normalized_minus_one_to_one align_corners",
+    backend="unit:AffineTransform x transform | output_h>Height output_w>Width align_corners>AlignCorners",
+)
 class AFFINE:
     """2-D affine warp; transform is [N, 6] in coordinates from -1 to 1, outside is zero."""
 
@@ -294,45 +320,47 @@ def condensed(x: Shape, rows: int, columns: int) -> Shape:
     return x[0], x[1] * rows * columns, x[2] // rows, x[3] // columns
 
 
-def rearrange(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool) -> OpDef:
-    """Declare one of the rearrangements of the model language, which has one factor; the derivative is its inverse."""
-    move, shape = (to_space, enlarged) if enlarges else (to_depth, condensed)
+def rearrange(
+    name: str, inverse: str, doc: str, *, enlarges: bool, torch_order: bool, attributes: str = "r", **options: Any
+) -> OpDef:
+    """Declare a move between blocks of channels and pixels, with one factor or one for each axis; the derivative is
+    its inverse. PixelShuffle keeps the pixels of a channel together, ChannelToSpace the channels of a pixel
+    (layers.json), so TensorFlow's depth_to_space is the latter."""
+    move, size = (to_space, enlarged) if enlarges else (to_depth, condensed)
+    kinds = ("pixel_shuffle", "pixel_unshuffle") if torch_order else ("channel_to_space", "space_to_channel")
+
+    def factors(attrs: dict[str, int]) -> tuple[int, int]:
+        return (attrs["r"], attrs["r"]) if "r" in attrs else (attrs["rows"], attrs["columns"])
+
     body = {
         "__doc__": doc,
-        "shape": lambda x, r: shape(x, r, r),
-        "reference": lambda x, r: move(x, r, r, channel_first),
-        "derivative": lambda g, y, x, r: [make(definition(inverse), (g,), {"r": r})],
+        "shape": lambda x, **attrs: size(x, *factors(attrs)),
+        "reference": lambda x, **attrs: move(x, *factors(attrs), torch_order),
+        "derivative": lambda g, y, x, **attrs: [make(definition(inverse), (g,), attrs)],
     }
-    return op(name, "x", "r")(type(name, (), body))
+    row = f"{kinds[0] if enlarges else kinds[1]} x | :blocks"
+    return op(name, "x", attributes, backend=row, **options)(type(name, (), body))
 
 
-PIXEL_SHUFFLE = rearrange(
-    "pixel_shuffle",
-    "Blocks of channels to pixels, PyTorch order.",
-    "pixel_unshuffle",
-    enlarges=True,
-    channel_first=True,
+def _model_rearrange(name: str, inverse: str, *, enlarges: bool, torch_order: bool, factor: str) -> OpDef:
+    """One of the model language, which has one factor, under a name of its own."""
+    moves = "Blocks of channels to pixels" if enlarges else "Pixels to blocks of channels"
+    doc = f"{moves}, {'PyTorch' if torch_order else 'TensorFlow'} order."
+    mil = f"{name} x | r>{factor}"
+    return rearrange(name, inverse, doc, enlarges=enlarges, torch_order=torch_order, mil=mil)
+
+
+PIXEL_SHUFFLE = _model_rearrange(
+    "pixel_shuffle", "pixel_unshuffle", enlarges=True, torch_order=True, factor="upscale_factor"
 )
-PIXEL_UNSHUFFLE = rearrange(
-    "pixel_unshuffle",
-    "Pixels to blocks of channels, PyTorch order.",
-    "pixel_shuffle",
-    enlarges=False,
-    channel_first=True,
+PIXEL_UNSHUFFLE = _model_rearrange(
+    "pixel_unshuffle", "pixel_shuffle", enlarges=False, torch_order=True, factor="downscale_factor"
 )
-DEPTH_TO_SPACE = rearrange(
-    "depth_to_space",
-    "Blocks of channels to pixels, TensorFlow order.",
-    "space_to_depth",
-    enlarges=True,
-    channel_first=False,
+DEPTH_TO_SPACE = _model_rearrange(
+    "depth_to_space", "space_to_depth", enlarges=True, torch_order=False, factor="block_size"
 )
-SPACE_TO_DEPTH = rearrange(
-    "space_to_depth",
-    "Pixels to blocks of channels, TensorFlow order.",
-    "depth_to_space",
-    enlarges=False,
-    channel_first=False,
+SPACE_TO_DEPTH = _model_rearrange(
+    "space_to_depth", "depth_to_space", enlarges=False, torch_order=False, factor="block_size"
 )
 
 

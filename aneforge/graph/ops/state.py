@@ -12,12 +12,16 @@ from aneforge.graph.node import Shape, composed, entry, make, op
 from aneforge.graph.ops.leaf import shape_of
 from aneforge.graph.ops.shape import concat, gather
 from aneforge.graph.shapes import extent, positive
+from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("live_state", "", "size name", gate="state", leaf=True)
+_BUFFER = "a buffer of the engine; make the state an input and an output"
+
+
+@op("live_state", "", "size name", T.LEAF, gate="state", no_mil=_BUFFER, backend="state | name")
 class LIVE_STATE:
     """A buffer that a program keeps between calls; zeros before the first one."""
 
@@ -39,7 +43,7 @@ def _written(x: Shape, state: Shape, offset: int) -> list[int]:
     return places
 
 
-@op("ring_write", "x state", "offset", gate="ring_buffer_writer", native_layer=True)
+@op("ring_write", "x state", "offset", gate="ring_buffer_writer", native_layer=True, no_mil=_BUFFER)
 class RING_WRITE:
     """The state with the columns of x put from an offset on, around its end."""
 
@@ -64,7 +68,7 @@ def _read(state: Shape, offset: int, size: int) -> list[int]:
     return [(offset + i) % state[-1] for i in range(size)]
 
 
-@op("ring_read", "state", "offset size", gate="ring_buffer_reader")
+@op("ring_read", "state", "offset size", gate="ring_buffer_reader", no_mil=_BUFFER)
 class RING_READ:
     """Columns of a state from an offset on, around its end."""
 

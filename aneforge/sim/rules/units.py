@@ -6,13 +6,12 @@ of products use the accumulators.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from aneforge.anec.interpret_units import AXES
+from aneforge.anec.interpret_units import AXIS_PLACES
 from aneforge.anec.ir import Op
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import gained, narrowed, paired, widened
@@ -55,7 +54,7 @@ def _cost_volume(engine: Engine, p: Params, aux: Array, ref: Array) -> Array:
 
 
 def _min_max(engine: Engine, p: Params, x: Array) -> Array:
-    axis = AXES[p["Dimension"]]
+    axis = AXIS_PLACES[p["Dimension"]]
     wide = widened(x)
     low, high = (narrowed(find(wide, axis=axis, keepdims=True)) for find in (np.min, np.max))
     span = paired("add", paired("sub", high, low), _half(p["Epsilon"]))
@@ -110,4 +109,4 @@ UNIT_RULES: dict[str, Callable[..., Array]] = {
 
 def unit(engine: Engine, op: Op, *operands: Array) -> Array:
     """A native layer by its type."""
-    return UNIT_RULES[op.attrs["type"]](engine, json.loads(op.attrs["params"]), *operands)
+    return UNIT_RULES[op.attrs["type"]](engine, op.attrs["params"], *operands)

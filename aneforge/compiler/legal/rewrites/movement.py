@@ -13,6 +13,7 @@ from aneforge.graph.ops.elementwise import select
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.shape import repeated
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 
 def runs(indices: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -141,7 +142,7 @@ def band_part(context: Context) -> Tensor:
 
 def _before_views(x: Tensor) -> Tensor:
     """The tensor of which another is the same elements in the same order."""
-    while x.op in ("reshape", "expand_dims", "squeeze") or (x.op == "transpose" and _keeps_order(x)):
+    while x.is_a(GraphTrait.VIEW) or (x.op == "transpose" and _keeps_order(x)):
         x = x.inputs[0]
     return x
 

@@ -13,12 +13,13 @@ from aneforge.compiler.legal.rewrites.interpolation import (
     upsampling_kernel,
 )
 from aneforge.compiler.legal.rewrites.pieces import Cut, joined
-from aneforge.graph.node import make
+from aneforge.graph.node import make, ops_with
 from aneforge.graph.ops.contraction import conv, conv_transpose
 from aneforge.graph.ops.leaf import CONST
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
-RESIZES = ("upsample_nearest_neighbor", "upsample_bilinear", "resize_bilinear", "resize_nearest_neighbor")
+RESIZES = tuple(sorted(ops_with(GraphTrait.RESIZE)))
 
 
 def resized_by_deconvolution(context: Context) -> Tensor:

@@ -7,9 +7,11 @@ from typing import Any
 
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import Limit, Over, rule
+from aneforge.graph.node import ops_with
+from aneforge.graph.traits import GraphTrait
 
-CONVS = ("conv", "conv_transpose", "conv2d", "dynamic_conv", "Conv")
-POOLS = ("max_pool", "avg_pool", "l2_pool", "Pooling", "Pool")
+CONVS = (*sorted(ops_with(GraphTrait.CONVOLUTION)), "conv2d", "Conv")
+POOLS = (*sorted(ops_with(GraphTrait.POOL)), "l2_pool", "Pooling", "Pool")
 
 
 def pair(value: Any) -> tuple[int, int] | None:

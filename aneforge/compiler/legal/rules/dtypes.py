@@ -6,6 +6,8 @@ from typing import Any
 
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, rule
+from aneforge.graph.node import ops_with
+from aneforge.graph.traits import GraphTrait
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint16", "uint32")
 
@@ -32,7 +34,7 @@ def integer_operand(query: Query, limit: Limit) -> Any:
     first = query.dtypes[0] if query.dtypes else "fp16"
     # int8 data enters through quantise and dequantise, which name it as an attribute; the data operand comes first,
     # and an index operand behind it does not make the op an integer one (gather_nd, M6.disp).
-    return first if first in _INTEGERS and query.base not in ("quantize", "dequantize") else None
+    return first if first in _INTEGERS and query.base not in ops_with(GraphTrait.QUANTISER) else None
 
 
 @rule("integer-cast", "cast", elsewhere="graph language")

@@ -9,6 +9,7 @@ from typing import Any
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import SYMBOLIC, Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
+from aneforge.compiler.legal.rules.conv import CONVS, POOLS
 
 MATMULS = ("matmul", "linear", "bmm", "ne_matmul", "MatrixMultiplication", "Linear", "bmm_weight")
 _RANK_AXES = {
@@ -18,7 +19,7 @@ _RANK_AXES = {
     4: ("batch", "channel", "height", "width"),
     5: ("batch", "channel", "depth", "height", "width"),
 }
-_CHANNEL_SECOND = ("conv", "conv_transpose", "avg_pool", "max_pool", "l2_pool", "batch_norm", "instance_norm")
+_CHANNEL_SECOND = frozenset((*CONVS, *POOLS, "batch_norm", "instance_norm"))
 
 
 @lru_cache(maxsize=4096)

@@ -2,14 +2,15 @@
 
 In this order: a record of ``gate_limits.json``; what Core ML's segmenter was seen to leave to the CPU; the measured
 sweep of the whole vocabulary on an A16-tier chip; the op's row in the table of :mod:`aneforge.targets.ops`. That table
-has the records of the direct route in it, so that on this route every answer is also that of ``op_status``.
+has the records of the direct route in it, so that on this route every answer is also that of ``op_status``. Each is a
+row of ``ROWS``, and the first row that has an answer gives it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from aneforge.compiler.facts import Facts
@@ -55,28 +56,71 @@ def known_names() -> frozenset[str]:
     return frozenset((*op_names(), *tags, *swept, *_own()))
 
 
+class _Question:
+    """An op by name, the chip's tier and the route, with what the table of routes has for them."""
+
+    def __init__(self, op: str, chip: Facts, route: str, runtime: str = "direct") -> None:
+        self.op, self.chip, self.route, self.runtime = op, chip, route, runtime
+        self.tier: str | None = chip.get("tier")
+        self.is_direct, self.is_older = route == "direct", self.tier == Family.OLDER.name
+
+    @cached_property
+    def routes(self) -> OpRoutes | None:
+        return _routes_of(self.op)
+
+    @cached_property
+    def status(self) -> Fact[Any]:
+        """The cell of the table for this route and tier."""
+        if self.tier is None:
+            return Fact(None, note="reference profile without a tier")
+        assert self.routes is not None
+        return (self.routes.direct if self.is_direct else self.routes.conversion)[Family[self.tier]]
+
+    @cached_property
+    def value(self) -> str:
+        """The cell, read as "does the vendor's compiler take it"."""
+        if not self.is_direct and _lacks_conversion(self):
+            return "reject"
+        # From A13 on a support byte decides where there is one; the unit's validator reads it.
+        by_byte = self.is_direct and not self.is_older and has_support_byte(self.op)
+        return "accept" if by_byte or self.status.value == "native" else self.status.value
+
+
 def op_answer(op: str, chip: Facts, route: str, runtime: str = "direct") -> OpAnswer:
     """The answer for the name alone. An unknown name is rejected, never assumed to be native."""
-    if op not in known_names():
-        near = nearest(op, known_names())
-        hint = f"nearest known names: {', '.join(near)}" if near else "'aneforge ops' lists the known names"
-        return OpAnswer("reject", "unknown-op", f"{op} is not a known operation", Fact(None), hint)
-    if chip.get("tier") == Family.OLDER.name and route == "conversion":  # comes before every record
-        floor = mil_floor()
-        return OpAnswer("reject", "mil-floor", f"{CHIP}: {floor.note}", floor, "target H13 or newer")
-    answer = _record(op, chip, route, runtime) or _segmenter(op, chip, route) or _sweep(op, chip, route)
-    return _routes(op, chip, route) if answer is None else answer
+    question = _Question(op, chip, route, runtime)
+    for row in ROWS:
+        answer = row(question)
+        if answer is not None:
+            return answer
+    raise AssertionError("the last row answers every question")
 
 
-def _record(op: str, chip: Facts, route: str, runtime: str) -> OpAnswer | None:
-    named = "direct" if runtime == ALL_RUNTIMES else runtime
+def _unknown(question: _Question) -> OpAnswer | None:
+    if question.op in known_names():
+        return None
+    near = nearest(question.op, known_names())
+    hint = f"nearest known names: {', '.join(near)}" if near else "'aneforge ops' lists the known names"
+    return OpAnswer("reject", "unknown-op", f"{question.op} is not a known operation", Fact(None), hint)
+
+
+def _below_the_model_language(question: _Question) -> OpAnswer | None:
+    if not question.is_older or question.route != "conversion":
+        return None
+    floor = mil_floor()
+    return OpAnswer("reject", "mil-floor", f"{CHIP}: {floor.note}", floor, "target H13 or newer")
+
+
+def _record(question: _Question) -> OpAnswer | None:
+    op, route = question.op, question.route
+    named = "direct" if question.runtime == ALL_RUNTIMES else question.runtime
     for record in _own().get(op, ()):
-        if matches(record, op, chip, route, named):
+        if matches(record, op, question.chip, route, named):
             stage = record["stage"]
-            why = _why(op, route, stage)
             evidence = fact(record, about=f"gate answer for {op}")
             words = record.get("string") or reject_message(op) or ""
-            return OpAnswer(record["v"], "op-record", why, evidence, _hint(record, op), stage, words)
+            hint = record.get("hint") or _hint(op)
+            return OpAnswer(record["v"], "op-record", _why(op, route, stage), evidence, hint, stage, words)
     return None
 
 
@@ -86,8 +130,8 @@ def _why(op: str, route: str, stage: str) -> str:
     return f"{op} is not available on {CHIP} by the {route} route"
 
 
-def _hint(record: Mapping[str, Any], op: str) -> str:
-    return record.get("hint") or f"replace {op} by an equivalent in the graph, or compute it on the host"
+def _hint(op: str) -> str:
+    return f"replace {op} by an equivalent in the graph, or compute it on the host"
 
 
 @cache
@@ -101,16 +145,16 @@ def _segmenter_refuses() -> tuple[frozenset[str], Fact[Any]]:
     return frozenset(plain), evidence
 
 
-def _segmenter(op: str, chip: Facts, route: str) -> OpAnswer | None:
-    if route != "coreml_placement":
+def _segmenter(question: _Question) -> OpAnswer | None:
+    if question.route != "coreml_placement":
         return None
     refused, evidence = _segmenter_refuses()
-    if op not in refused:
+    if question.op not in refused:
         return None
-    if chip.get("tier") != Family.A16.name:
+    if question.tier != Family.A16.name:
         evidence = replace(evidence, confidence="predicted")
-    why = f"Core ML's planner does not call {op} eligible for the engine"
-    return OpAnswer("reject", "segmenter", why, evidence, _hint({}, op), "validator")
+    why = f"Core ML's planner does not call {question.op} eligible for the engine"
+    return OpAnswer("reject", "segmenter", why, evidence, _hint(question.op), "validator")
 
 
 @cache
@@ -118,44 +162,69 @@ def _sweep_only() -> Mapping[str, Mapping[str, Any]]:
     return {row["mil"]: row for row in store.load("ops")["mil_sweep_only"]}
 
 
-def _sweep(op: str, chip: Facts, route: str) -> OpAnswer | None:
+def _sweep(question: _Question) -> OpAnswer | None:
     """The vocabulary sweep ran on an M5, so it applies to the A16 tier by conversion."""
+    op = question.op
     row = mil_row(op) or _sweep_only().get(op)
-    if route != "conversion" or chip.get("tier") != Family.A16.name or row is None or "m5_sweep" not in row:
+    if question.route != "conversion" or question.tier != Family.A16.name or row is None or "m5_sweep" not in row:
         return None
     cell = row["m5_sweep"]
     evidence = fact({**cell, "v": cell["class"]}, store.load("ops")["evidence"], about=f"{op} in the vocabulary sweep")
     if str(cell["class"]).startswith("reachable"):
         return OpAnswer("accept", "sweep", "", evidence)
     why = f"{op} failed to compile in a minimal program for the engine alone ({cell['class']})"
-    return OpAnswer("reject", "sweep", why, evidence, _hint({}, op), "code generation", reject_message(op) or "")
+    return OpAnswer("reject", "sweep", why, evidence, _hint(op), "code generation", reject_message(op) or "")
 
 
-def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
-    """The table of routes, read as "does the vendor's compiler take it"."""
-    tier, routes = chip.get("tier"), _routes_of(op)
-    statuses = None if routes is None else routes.direct if route == "direct" else routes.conversion
-    if routes is None or not statuses:
-        taken, other = ("direct authoring", "conversion") if route == "direct" else ("conversion", "direct authoring")
-        evidence = Fact(None) if routes is None else routes.main[Family.A13]
-        return OpAnswer("reject", "op-route", f"{op} is not available by {taken}", evidence, f"use {other}")
-    if tier is None:  # a reference profile: no tier, so nothing is known against the op
-        return OpAnswer("accept", "op-route", "", Fact(None, note="reference profile without a tier"))
-    status = statuses[Family[tier]]
-    if tier == Family.OLDER.name and route == "coreml_placement":
-        return OpAnswer("accept", "mil-floor", "", status)  # Core ML reached those chips by an older path
-    value = _authored(op, status, tier) if route == "direct" else _converted(op, routes, status, tier)
-    if value == "accept" or (value == "decompose" and route == "coreml_placement"):
-        return OpAnswer("accept", "op-route", "", status)
+def _by_the_other_route(question: _Question) -> OpAnswer | None:
+    op, routes = question.op, question.routes
+    if routes is not None and (routes.direct if question.is_direct else routes.conversion):
+        return None
+    ways = ("direct authoring", "conversion")
+    taken, other = ways if question.is_direct else ways[::-1]
+    evidence = Fact(None) if routes is None else routes.main[Family.A13]
+    return OpAnswer("reject", "op-route", f"{op} is not available by {taken}", evidence, f"use {other}")
+
+
+_ACCEPTED: tuple[tuple[str, Callable[[_Question], bool]], ...] = (
+    ("op-route", lambda question: question.tier is None),  # nothing is known against an op of a reference profile
+    # Core ML reached the oldest chips by an older path.
+    ("mil-floor", lambda question: question.is_older and question.route == "coreml_placement"),
+    ("op-route", lambda question: question.value == "accept"),
+    ("op-route", lambda question: question.value == "decompose" and question.route == "coreml_placement"),
+)
+
+
+def _accepted(question: _Question) -> OpAnswer | None:
+    for rule, applies in _ACCEPTED:
+        if applies(question):
+            return OpAnswer("accept", rule, "", question.status)
+    return None
+
+
+def _refused(question: _Question) -> OpAnswer:
+    op, status = question.op, question.status
     string = reject_message(op) or ""
     stage = "frontend"
-    if route == "direct":  # the words of an op's unit are those of its validator, which reads a byte (chapter 22)
+    if question.is_direct:  # the words of an op's unit are those of its validator, which reads a byte (chapter 22)
         stage = "validator" if string else "code generation" if _units().get(op) else stage
-    is_explained = route == "direct" and (tier == Family.OLDER.name or op not in _units())
-    why = _reason(op, value, status.note if is_explained else None, route, stage)
-    rule = "minimum-family" if route == "direct" and tier == Family.OLDER.name else "op-route"
-    hint = f"{_other_route(routes, tier, route)}{_hint({}, op)}"
-    return OpAnswer(value, rule, why, status, hint, stage, string)
+    is_explained = question.is_direct and (question.is_older or op not in _units())
+    why = _reason(question, status.note if is_explained else None, stage)
+    rule = "minimum-family" if question.is_direct and question.is_older else "op-route"
+    return OpAnswer(question.value, rule, why, status, f"{_other_route(question)}{_hint(op)}", stage, string)
+
+
+ROWS: tuple[Callable[[_Question], OpAnswer | None], ...] = (
+    _unknown,
+    _below_the_model_language,
+    _record,
+    _segmenter,
+    _sweep,
+    _by_the_other_route,
+    _accepted,
+    _refused,
+)
+"""The first row that has an answer gives it."""
 
 
 def _routes_of(op: str) -> OpRoutes | None:
@@ -165,32 +234,28 @@ def _routes_of(op: str) -> OpRoutes | None:
         return None
 
 
-def _authored(op: str, status: Fact[str], tier: str) -> str:
-    """What authoring gives. From A13 on a support byte decides where there is one; the unit's validator reads it."""
-    by_byte = tier != Family.OLDER.name and has_support_byte(op)
-    return "accept" if by_byte or status.value == "native" else status.value
+def _lacks_conversion(question: _Question) -> bool:
+    """Whether the vendor's conversion has no form; our own rewrites are not counted (chapter 26, sine and cosine)."""
+    assert question.routes is not None
+    cell, is_const = (mil_row(question.op) or {}).get(str(question.tier)), question.op.startswith("const")
+    lacking = {"gated": True, "none": not is_const, "bridge": not is_const and question.routes.rule == "op matrix"}
+    return question.routes.rule == "no native form" or lacking.get(str(cell), False)
 
 
-def _converted(op: str, routes: OpRoutes, status: Fact[str], tier: str) -> str:
-    """What the vendor's conversion gives: our own rewrites are not counted (chapter 26 on sine and cosine)."""
-    cell, is_const = (mil_row(op) or {}).get(tier), op.startswith("const")
-    lacking = {"gated": True, "none": not is_const, "bridge": not is_const and routes.rule == "op matrix"}
-    if routes.rule == "no native form" or lacking.get(str(cell)):
-        return "reject"
-    return "accept" if status.value == "native" else status.value
-
-
-def _other_route(routes: OpRoutes, tier: str, route: str) -> str:
+def _other_route(question: _Question) -> str:
     """The advice to take the other route, where that has the op."""
-    converted = routes.conversion.get(Family[tier])
-    if route == "direct":
+    assert question.routes is not None
+    assert question.tier is not None
+    family = Family[question.tier]
+    if question.is_direct:
+        converted = question.routes.conversion.get(family)
         return "" if converted is None or converted.value == "reject" else "use the conversion route, or "
-    return "use the direct route, or " if routes.direct[Family[tier]].value == "native" else ""
+    return "use the direct route, or " if question.routes.direct[family].value == "native" else ""
 
 
-def _reason(op: str, value: str, note: str | None, route: str, stage: str) -> str:
-    named = "direct" if route == "direct" else "conversion"
-    if value == "decompose":
+def _reason(question: _Question, note: str | None, stage: str) -> str:
+    op, named = question.op, "direct" if question.is_direct else "conversion"
+    if question.value == "decompose":
         return f"{op} is rewritten to other ops on {CHIP} by the {named} route"
     if note:
         return f"{op} cannot be authored on {CHIP}: {note}"
@@ -225,7 +290,7 @@ def attested(op: str, chip: Facts, route: str) -> tuple[str, Fact[Any]]:
         return "validator", Fact(None)
     row = mil_row(op)
     if route == "conversion" and family is Family.A16 and row is not None and "m5_sweep" in row:
-        swept = _sweep(op, chip, route)
+        swept = _sweep(_Question(op, chip, route))
         if swept is not None and swept.value == "accept":
             return "measured run", swept.evidence
     seen = (_routes_of(name) for name in (op, *spellings_of(op)) if name in known_names())

@@ -7,9 +7,10 @@ from typing import Any
 
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import Limit, rule
+from aneforge.graph.node import ops_with
+from aneforge.graph.traits import GraphTrait
 
-_SUMS = ("matmul", "linear", "conv", "conv_transpose", "bmm", "einsum", "conv2d", "dynamic_conv")
-_SLICES = ("slice_by_size", "slice_by_index", "crop")
+_SUMS = (*sorted(ops_with(GraphTrait.PRODUCT)), "bmm", "conv2d")
 
 
 def _number(value: Any) -> float | None:
@@ -37,7 +38,7 @@ def value_cliff(query: Query, limit: Limit) -> Any:
     return value if value is not None and value >= limit.value else None
 
 
-@rule("slice-x16", *_SLICES, effect="wrong_result", chains=False, elsewhere="values")
+@rule("slice-x16", *sorted(ops_with(GraphTrait.SLICE)), effect="wrong_result", chains=False, elsewhere="values")
 def slice_x16(query: Query, limit: Limit) -> Any:
     """{op}: a slice that starts inside the width takes the crop data path with gain 16 on {chip}; values up to
     {extent} occur, and everything above {limit} becomes infinite (N18)."""
