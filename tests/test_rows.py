@@ -75,7 +75,6 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "scatter_nd": {"indices": np.zeros((3, 1), int), "updates": numbers(3, 8, 4, 4), "data": "input", "mode": "add"},
     "move_axes": {"source": [1], "destination": [2]},
     "prelu": {"alpha": numbers(8)},
-    "reduce_argmax reduce_argmin": {"last": False},
     "squeeze": {"axes": [0]},
     "stack": {"values": ["input", numbers(1, 8, 4, 4)]},
     "stft": {"signal": numbers(1, 16, 1), "step": 4, "window": numbers(8), "size": 8},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
-from aneforge.frontends.importer.reasons import INTEGERS
+from aneforge.frontends.importer.op import INTEGERS
 from aneforge.frontends.pytorch.table import ROWS
 from aneforge.frontends.rows import by_name
 
