@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test test-torch test-models test-page test-long test-search snapshots fuzz lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test quick test-torch test-models test-page test-long test-search snapshots fuzz lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -46,6 +46,10 @@ tour: $(VENV)/.installed
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
+
+# The inner loop: style, and the tests that are fast and break first.
+quick: lint
+	$(BIN)/python -m pytest -n 2 -m "not long and not slow" $(QUICK)
 
 # What needs PyTorch or Core AI: some hundred megabytes to install, so not part of make test.
 test-torch: $(VENV)/.installed-torch

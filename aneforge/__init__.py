@@ -20,37 +20,8 @@ if TYPE_CHECKING:
     from aneforge.advice.form_search import tune
     from aneforge.advice.forms import attention_tiles, tune_attention
     from aneforge.advice.precision import tune_precision
-    from aneforge.authoring import bridge, pwl
-    from aneforge.compiler.program import Program
-    from aneforge.compiler.refusal import CompileError
-    from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate_provenance
-    from aneforge.cost.peak import project_peak
-    from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning
-    from aneforge.divergence.verdicts import predict_fp16_divergence
-    from aneforge.errors import AneforgeError, GraphError
-    from aneforge.exports import SavedNetplist, export_coreml, save_netplist
-    from aneforge.frontends import LoadError, from_torch, load, load_graph, onnx_to_tensor
-    from aneforge.graph import Graph, Tensor, builders, evaluate
-    from aneforge.graph.builders import *  # noqa: F403
-    from aneforge.graph.encoding import Encoded
-    from aneforge.loading import load_onnx, load_program
-    from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
-    from aneforge.numerics.cures import reduce_sum_to_matmul
-    from aneforge.output.by_chip import ByChip
-    from aneforge.probes import ProbeReport, probe
-    from aneforge.study.checking import Check, check
-    from aneforge.study.comparison import Comparison, compare
-    from aneforge.study.pairwise import DivergenceReport, diverges
-    from aneforge.study.partition import Partition
-    from aneforge.study.plan import partition
-    from aneforge.study.preflight import Preflight
-    from aneforge.study.preflighting import preflight, preflight_all
-    from aneforge.study.programs import Programs, compile_all
-    from aneforge.study.risk import RiskReport, precision_risk, risks
-    from aneforge.study.running import RunResult, run
-    from aneforge.study.study import Study
-    from aneforge.targets import Fact, Family, Target, target
-    from aneforge.targets.catalogue import (
+    from aneforge.chips import Fact, Family, Target, target
+    from aneforge.chips.catalogue import (
         OP_CATALOG,
         device_status,
         is_native,
@@ -59,6 +30,37 @@ if TYPE_CHECKING:
         ops_on,
         walled_everywhere,
     )
+    from aneforge.chips.divergence import predict_fp16_divergence
+    from aneforge.compiler.program import Program
+    from aneforge.compiler.refusal import CompileError
+    from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate_provenance
+    from aneforge.cost.peak import project_peak
+    from aneforge.engine.authoring.bridge import bridge
+    from aneforge.engine.authoring.pwl import pwl
+    from aneforge.errors import AneforgeError, CrossChipFP16Warning, GraphError, LoadError, PrecisionWarning
+    from aneforge.formats import from_torch, load, load_graph, onnx_to_tensor
+    from aneforge.formats.exports import SavedNetplist, save_netplist
+    from aneforge.graph import Graph, Tensor, builders, evaluate
+    from aneforge.graph.builders import *  # noqa: F403
+    from aneforge.graph.encoding import Encoded
+    from aneforge.numerics.causes import reduce_sum_to_matmul
+    from aneforge.study.checking import Check, check
+    from aneforge.study.comparison import Comparison, compare
+    from aneforge.study.exporting import export_coreml
+    from aneforge.study.loading import load_onnx, load_program
+    from aneforge.study.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
+    from aneforge.study.pairwise import DivergenceReport, diverges
+    from aneforge.study.partition import Partition
+    from aneforge.study.plan import partition
+    from aneforge.study.preflight import Preflight
+    from aneforge.study.preflighting import preflight, preflight_all
+    from aneforge.study.probes import ProbeReport, probe
+    from aneforge.study.programs import Programs, compile_all
+    from aneforge.study.risk import RiskReport, precision_risk, risks
+    from aneforge.study.running import RunResult, run
+    from aneforge.study.study import Study
+    from aneforge.study.validate import validate_layer, validate_network, validate_program
+    from aneforge.text import ByChip
     from aneforge.train.backward import backward, backward_from
     from aneforge.train.gradcheck import GradCheck, gradcheck
     from aneforge.train.losses import CEHandle, mse, softmax_cross_entropy
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     from aneforge.train.parity import Parity, compare_training
     from aneforge.train.stack import CheckpointedStack
     from aneforge.train.trainer import Trainer, TrainingWarning
-    from aneforge.validate import validate_layer, validate_network, validate_program
 
 from aneforge.version import __version__
 
@@ -74,11 +75,11 @@ from aneforge.version import __version__
 # reads no file and loads no library. The table below is also the list in this module's help.
 _HOMES: dict[str, dict[str, str]] = {
     "Look up chips and ops": {
-        "aneforge.targets": "Fact Family Target target",
-        "aneforge.targets.catalogue": (
+        "aneforge.chips": "Fact Family Target target",
+        "aneforge.chips.catalogue": (
             "OP_CATALOG device_status is_native min_native_family op_info ops_on walled_everywhere"
         ),
-        "aneforge.probes": "ProbeReport probe",
+        "aneforge.study.probes": "ProbeReport probe",
     },
     "Build a graph": {
         "aneforge.graph": "Graph Tensor evaluate",
@@ -103,7 +104,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.graph.ops.ranking": "sort topk",
         "aneforge.graph.ops.slices": "dynamic_slice input_view",
         "aneforge.graph.ops.state": "live_state ring_read ring_write",
-        "aneforge.authoring": "bridge pwl",
+        "aneforge.engine.authoring": "bridge pwl",
         "aneforge.graph.ops.extra": (
             "band_part dropout gru lstm one_hot random_normal random_uniform reverse_sequence rnn scatter"
         ),
@@ -111,8 +112,8 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.errors": "AneforgeError GraphError",
     },
     "Load a model file": {
-        "aneforge.frontends": "LoadError from_torch load load_graph onnx_to_tensor",
-        "aneforge.loading": "load_onnx load_program",
+        "aneforge.formats": "LoadError from_torch load load_graph onnx_to_tensor",
+        "aneforge.study.loading": "load_onnx load_program",
     },
     "Check a model against chips": {
         "aneforge.study.study": "Study",
@@ -123,14 +124,14 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.study.plan": "partition",
         "aneforge.study.pairwise": "DivergenceReport diverges",
         "aneforge.study.risk": "RiskReport precision_risk risks",
-        "aneforge.divergence.verdicts": "predict_fp16_divergence",
-        "aneforge.numerics.cures": "reduce_sum_to_matmul",
-        "aneforge.divergence.numeric_warnings": "CrossChipFP16Warning PrecisionWarning",
-        "aneforge.output.by_chip": "ByChip",
-        "aneforge.validate": "validate_layer validate_network validate_program",
+        "aneforge.chips.divergence": "predict_fp16_divergence",
+        "aneforge.numerics.causes": "reduce_sum_to_matmul",
+        "aneforge.errors": "CrossChipFP16Warning PrecisionWarning",
+        "aneforge.text": "ByChip",
+        "aneforge.study.validate": "validate_layer validate_network validate_program",
     },
     "Compile": {
-        "aneforge.model": "Model MultiModel SegmentedModel compile compile_multi",
+        "aneforge.study.model": "Model MultiModel SegmentedModel compile compile_multi",
         "aneforge.study.programs": "Programs compile_all",
         "aneforge.compiler.program": "Program",
         "aneforge.compiler.refusal": "CompileError",
@@ -139,7 +140,7 @@ _HOMES: dict[str, dict[str, str]] = {
     "Run in the simulator": {
         "aneforge.study.running": "RunResult run",
         "aneforge.study.comparison": "Comparison compare",
-        "aneforge.model": "fidelity",
+        "aneforge.study.model": "fidelity",
     },
     "Measure (estimate times)": {
         "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate_provenance",
@@ -147,7 +148,8 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.cost.peak": "project_peak",
     },
     "Deploy": {
-        "aneforge.exports": "SavedNetplist export_coreml save_netplist",
+        "aneforge.formats.exports": "SavedNetplist save_netplist",
+        "aneforge.study.exporting": "export_coreml",
     },
     "Train": {
         "aneforge.graph.ops.leaf": "parameter",

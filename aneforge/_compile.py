@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from aneforge.chips.host import ENVIRONMENT, detect_family
+from aneforge.chips.names import arch_for_family, family_of_arch
+from aneforge.chips.names import target as find_target
 from aneforge.errors import AneforgeError
-from aneforge.targets.host import ENVIRONMENT, detect_family
-from aneforge.targets.names import arch_for_family, family_of_arch
-from aneforge.targets.names import target as find_target
 
 if TYPE_CHECKING:
-    from aneforge.targets.chip import Target
+    from aneforge.chips.chip import Target
 
 __all__ = ["cross_compile_check"]
 
@@ -28,15 +28,15 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
     ``int8`` asks for the graph with its weights as int8 (``compile(compress="int8")``).
     Graphs that native layers cut into segments are out of scope and raise, as the seed page says.
     """
-    from aneforge.codecs.graphs import Options, compressed
     from aneforge.compiler.compile import compile_target
+    from aneforge.compiler.compression import CompressionOptions, compressed
     from aneforge.compiler.refusal import CompileError
     from aneforge.graph.graph import Graph
     from aneforge.study.verdicts import warn_divergence
 
     family_of_arch(target)
     graph, chip = Graph.of(out), find_target(target)
-    options = Options.of(int8, None)
+    options = CompressionOptions.of(int8, None)
     if options is not None:
         graph, _ = compressed(graph, chip, options)
     warn_divergence(graph, _host(), chip, stacklevel=3)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from aneforge.divergence.verdicts import predict_fp16_divergence
+from aneforge.chips.divergence import predict_fp16_divergence
+from aneforge.chips.families import MIN_FAMILY, Family, supports_mil
+from aneforge.chips.hal import has_texture_engine
+from aneforge.chips.host import TargetDetectionWarning, detect_family
+from aneforge.chips.limits import FP16_SLICE_SAT, limit
+from aneforge.chips.names import arch_for_family, family_of_arch
+from aneforge.chips.ops import op_status
+from aneforge.chips.streams import native_streams
 from aneforge.study.preflight import OpReport, Preflight
 from aneforge.study.preflighting import preflight
-from aneforge.targets.families import MIN_FAMILY, Family, supports_mil
-from aneforge.targets.hal import has_texture_engine
-from aneforge.targets.host import TargetDetectionWarning, detect_family
-from aneforge.targets.limits import limit
-from aneforge.targets.names import arch_for_family, family_of_arch
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
-from aneforge.targets.ops import op_status
-from aneforge.targets.streams import native_streams
 
 __all__ = [
     "FP16_SLICE_SAT",

@@ -124,3 +124,14 @@ def nearest(name: str, known: Iterable[str], count: int = 4) -> list[str]:
     spelled = {candidate.casefold(): candidate for candidate in known}
     hits = get_close_matches(name.casefold(), list(spelled), n=count, cutoff=0.5)
     return [spelled[hit] for hit in hits]
+
+
+# Warnings about numbers. They never stop a compile.
+
+
+class PrecisionWarning(UserWarning):
+    """fp16 may not hold what a graph computes."""
+
+
+class CrossChipFP16Warning(UserWarning):
+    """The same graph can give other numbers on another chip."""

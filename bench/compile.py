@@ -28,7 +28,7 @@ import networks
 
 import aneforge as af
 from aneforge.graph import Graph
-from aneforge.model import compile as compile_model
+from aneforge.study.model import compile as compile_model
 from aneforge.study.programs import compile_all
 
 SIZES = (2_000, 10_000, 50_000)

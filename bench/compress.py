@@ -14,7 +14,7 @@ import numpy as np
 from targets import best
 
 import aneforge as af
-from aneforge.codecs import encode
+from aneforge.graph.codecs.encoding import encode
 
 SIDE = 4096
 MEGABYTES = 2 * SIDE * SIDE / 1e6

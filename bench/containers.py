@@ -15,8 +15,8 @@ from pathlib import Path
 
 from targets import best
 
-from aneforge.codegen import read_container
-from aneforge.codegen.assemble import Parts, Tensor, assemble
+from aneforge.codegen.assemble import CallerTensor, Parts, assemble
+from aneforge.codegen.container import read_container
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.tasks import Task, header_fields, header_values
 
@@ -36,7 +36,7 @@ def program(tasks: int, constants: int) -> bytes:
         following = {} if is_last else {"NextPointer": (number + 1) * step, "NextSize": size - 1}
         header = header_values("h13", {"TID": number & 0xFFFF, **following})
         chain.append(Task("h13", header, body, number * step))
-    tensors = [Tensor("x", "input", (1, 8, 8, 8)), Tensor("y", "output", (1, 8, 8, 8))]
+    tensors = [CallerTensor("x", "input", (1, 8, 8, 8)), CallerTensor("y", "output", (1, 8, 8, 8))]
     return assemble(Parts("h13", tensors, chain, bytes(constants))).to_bytes()
 
 

@@ -21,13 +21,12 @@ import numpy as np
 from cost_samples import Sample
 from networks import resnet50
 
+from aneforge.chips import store
 from aneforge.cost.constants import basis_of
 from aneforge.cost.estimate import estimate_program
 from aneforge.graph.graph import Graph
-from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, sheet
-from aneforge.output.svg import Log, Spot
 from aneforge.study.programs import compile_all
-from aneforge.targets import store
+from aneforge.svg import GREY, MARGIN, SMALL, WIDTH, Log, Spot, sheet
 
 WAYS = {
     "families": "all networks of one family",

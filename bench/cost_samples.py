@@ -14,20 +14,17 @@ import numpy as np
 import sketches
 
 import aneforge as af
-from aneforge.cost.calls import Ports, call_us
-from aneforge.cost.columns import columns_of
-from aneforge.cost.constants import physique_of, traits_of
+from aneforge.chips import store
+from aneforge.chips.names import target as find_target
+from aneforge.cost.calls import Constants, Ports, call_us
+from aneforge.cost.constants import Physique, constants_by_law, physique_of, traits_of
 from aneforge.cost.evaluate import NOT_FITTED, ports_of, read_rows, scope_of, surroundings_of
-from aneforge.cost.host import host_band
-from aneforge.cost.laws import Physique, constants_by_law
-from aneforge.cost.layers import Surroundings, times_of
+from aneforge.cost.layers import Surroundings, columns_of, times_of
+from aneforge.cost.parts import host_band
 from aneforge.cost.program import residents_of, work_of_program
-from aneforge.cost.rates import Constants
 from aneforge.cost.work import Work, work_of_row
 from aneforge.errors import AneforgeError
 from aneforge.study.placement import fixed_costs
-from aneforge.targets import store
-from aneforge.targets.names import target as find_target
 
 BITS = {
     "lut2": 2,

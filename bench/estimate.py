@@ -89,9 +89,9 @@ def compare(before: Path | None) -> None:
 def check(folder: Path) -> None:
     """Every estimate of all chips together against that of its program compiled alone."""
     import aneforge as af
-    from aneforge.arguments import chips_of
     from aneforge.compiler.compile import compile_target
     from aneforge.cost.estimate import estimate_program
+    from aneforge.formats.arguments import chips_of
     from aneforge.study.study import Study
 
     files, chips = sorted(folder.rglob("*.pt2")), chips_of("all")

@@ -174,7 +174,7 @@ def all_targets(size: int = 100_000) -> tuple[float, float]:
 def compiler_starts() -> int:
     """How often a report of the detector on two chips starts the compiler."""
     from aneforge.compiler.draft import Draft
-    from aneforge.report import report
+    from aneforge.reports import report
 
     starts = 0
     start = Draft.of.__func__  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ def walk_rate(size: int = 10_000) -> float:
     """Backend ops a second of the range analysis, with everything that it read of weights known."""
     import aneforge as af
     from aneforge.compiler.survey import survey
-    from aneforge.numerics.promises import promised_values
+    from aneforge.numerics.ranges import promised_values
     from aneforge.numerics.transfer import walk
     from aneforge.sim.engine import Engine
 

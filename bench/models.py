@@ -25,8 +25,8 @@ from typing import Any
 import cost_samples as samples
 from cost_samples import Sample
 
+from aneforge import text
 from aneforge.cost.constants import basis_of
-from aneforge.output import text
 
 HERE = Path(__file__).resolve().parent
 MOST_MINUTES = 20

@@ -16,11 +16,11 @@ from typing import Any
 from networks import bert_encoder, resnet50
 
 from aneforge.graph.graph import Graph
-from aneforge.model import compile as compile_model
 from aneforge.sim.compare import differences
 from aneforge.sim.inputs import drawn_sample
 from aneforge.sim.nodes import NodeValues
 from aneforge.study import calibrate, compare, divergences_between, risks_on
+from aneforge.study.model import compile as compile_model
 
 PAIR = ("m1", "m5")
 

@@ -30,7 +30,7 @@ import numpy as np
 
 import aneforge as af
 from aneforge.errors import AneforgeError
-from aneforge.frontends import load
+from aneforge.formats import load
 from aneforge.graph.node import MAX_RANK
 
 __all__ = ["LABELS", "SUITES", "coverage_page", "outcomes"]

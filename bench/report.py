@@ -18,8 +18,8 @@ from typing import Any
 
 from networks import resnet50, synthetic
 
-from aneforge.arguments import Source
-from aneforge.report.gather import report
+from aneforge.formats.arguments import Source
+from aneforge.reports.gather import report
 
 MANY = 20_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -37,8 +37,8 @@ import twins
 import aneforge as af
 from aneforge.graph import Graph
 from aneforge.sim import convolution, native
+from aneforge.sim.half import Window
 from aneforge.sim.mac import products
-from aneforge.sim.window import Window
 
 CUBES = (512, 1024, 2048)
 MAPS = ((64, 56), (256, 14))

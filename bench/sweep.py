@@ -27,16 +27,14 @@ from typing import Any
 import numpy as np
 
 import aneforge as af
+from aneforge.chips.names import chip_label
+from aneforge.files import write_whole
 from aneforge.graph.graph import Graph
-from aneforge.output.files import write_whole
-from aneforge.sweep import sweep
-from aneforge.sweep.effort import guess_operations
-from aneforge.sweep.models import models_of
-from aneforge.sweep.plan import Digests, Options, plan_of
-from aneforge.sweep.table import read_table
-from aneforge.sweep.task import FUNCTION
-from aneforge.targets.names import chip_label
-from aneforge.workers import Limits, run_all
+from aneforge.reports.sweep import sweep
+from aneforge.reports.sweep.plan import Digests, SweepOptions, guess_operations, models_of, plan_of
+from aneforge.reports.sweep.table import read_table
+from aneforge.reports.sweep.task import FUNCTION
+from aneforge.reports.workers import WorkerLimits, run_all
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TASKS, ROUNDS = 1000, 40
@@ -159,7 +157,7 @@ def added(place: Path, workers: int) -> dict[str, float]:
     content = (place / "models" / "0.aneforge").read_bytes()
     for number in range(TASKS):
         (place / "models" / f"{number}.aneforge").write_bytes(content + bytes(number))
-    options = Options({name: chip_label(name) for name in ("m1", "m5")}, "coreml_call")
+    options = SweepOptions({name: chip_label(name) for name in ("m1", "m5")}, "coreml_call")
     start = time.process_time()
     for planned in plan_of(models_of([str(place / "models")]), options, Digests({})):
         guess_operations(planned.model.place)
@@ -179,7 +177,7 @@ def handed_out(place: Path, workers: int) -> tuple[float, float]:
     (place / "results").mkdir()
     writing = start = 0.0
     for count, (task, outcome) in enumerate(
-        run_all("sweep:no_work", deque(range(TASKS + workers)), workers, Limits())
+        run_all("sweep:no_work", deque(range(TASKS + workers)), workers, WorkerLimits())
     ):
         if count < workers:  # the processes have started
             start = time.perf_counter()
@@ -200,7 +198,9 @@ def memory_of(file: Path) -> dict[str, float]:
     watch = Watch()
     watch.start()
     first = 0
-    for _, outcome in run_all(FUNCTION, deque([{**task, "scope": "coreml_call"}] * ROUNDS), 1, Limits(), wants_rows):
+    for _, outcome in run_all(
+        FUNCTION, deque([{**task, "scope": "coreml_call"}] * ROUNDS), 1, WorkerLimits(), wants_rows
+    ):
         assert outcome.ok, outcome.error
         first = first or max(watch.resident.values(), default=0)
     watch.end()

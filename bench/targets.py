@@ -43,7 +43,7 @@ def after_numpy(statement: str) -> float:
 
 
 def status_lookups(count: int) -> float:
-    from aneforge.targets import Family, op_status
+    from aneforge.chips import Family, op_status
 
     ops = ("conv", "matmul", "softmax", "sin", "topk", "layer_norm", "gelu", "resize_bilinear")
     families = (Family.A13, Family.A14, Family.A15, Family.A16)
@@ -59,7 +59,7 @@ def status_lookups(count: int) -> float:
 
 
 def data_loading() -> dict[str, float]:
-    from aneforge.targets import store
+    from aneforge.chips import store
 
     paths = sorted(store.DATA.glob("*.json"))
     every = [path.stem for path in paths if path.stem != "manifest"]

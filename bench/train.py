@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.sim.executor import Plan
+from aneforge.sim.executor import ExecutionPlan
 from aneforge.train.digits import Digits, digit_net, read_digits
 from aneforge.train.loop import batch_of
 from aneforge.train.trainer import Trainer
@@ -37,9 +37,9 @@ def trained(digits: Digits, steps: int, **options: Any) -> tuple[float, float]:
     """Seconds for the steps, and the part of them that the simulator takes."""
     net = digit_net(BATCH, digits.side)
     trainer = Trainer(net.objective, net.params, 0.05, 256.0, **options)
-    inside, simulate = 0.0, Plan.run
+    inside, simulate = 0.0, ExecutionPlan.run
 
-    def timed(plan: Plan, *arguments: Any) -> Any:
+    def timed(plan: ExecutionPlan, *arguments: Any) -> Any:
         nonlocal inside
         start = time.perf_counter()
         done = simulate(plan, *arguments)
@@ -47,7 +47,7 @@ def trained(digits: Digits, steps: int, **options: Any) -> tuple[float, float]:
         return done
 
     targets = digits.targets
-    Plan.run = timed  # type: ignore[method-assign,assignment]
+    ExecutionPlan.run = timed  # type: ignore[method-assign,assignment]
     try:
         start = time.perf_counter()
         for step in range(steps):
@@ -55,7 +55,7 @@ def trained(digits: Digits, steps: int, **options: Any) -> tuple[float, float]:
             trainer.step(digits.images[places], targets[places])
         return time.perf_counter() - start, inside
     finally:
-        Plan.run = simulate  # type: ignore[method-assign]
+        ExecutionPlan.run = simulate  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from aneforge.chips import global_limit, store
 from aneforge.compiler.legal.rules import status
+from aneforge.engine.native import layer_type
 from aneforge.errors import AneforgeError
-from aneforge.gate.evaluate import evaluate, verdict
-from aneforge.native import layer_type
-from aneforge.targets import global_limit, store
+from aneforge.study.agreement import evaluate, verdict
 
 Row = Mapping[str, Any]
 
@@ -148,7 +148,7 @@ def _stated_by(entry: Row, check: Row) -> frozenset[str]:
 def _read_again() -> None:
     """Let the rules read the data again."""
     legal = ("rules.base", "rules.status", "rules.validators", "judge", "check", "programs")
-    for name in ("aneforge.targets.ops", *(f"aneforge.compiler.legal.{name}" for name in legal)):
+    for name in ("aneforge.chips.ops", *(f"aneforge.compiler.legal.{name}" for name in legal)):
         for member in vars(import_module(name)).values():
             if hasattr(member, "cache_clear"):
                 member.cache_clear()

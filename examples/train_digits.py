@@ -13,7 +13,7 @@ import argparse
 import sys
 
 from aneforge.errors import AneforgeError
-from aneforge.output.files import write_whole
+from aneforge.files import write_whole
 from aneforge.train.digits import digit_net, read_digits
 from aneforge.train.drift_plot import drift_svg
 from aneforge.train.parity import compare_training

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from aneforge.codegen.assemble import Parts, Tensor, assemble
+from aneforge.codegen.assemble import CallerTensor, Parts, assemble
 from aneforge.codegen.tasks import Task
 
 FOLDER = Path(__file__).parent
@@ -27,7 +27,7 @@ def program(name: str, inputs: tuple[str, ...]) -> bytes:
     names, tensors = [*inputs, "y"], []
     for tensor, label in zip(document["tensors"], names, strict=True):
         role = "input" if tensor["role"] == "in" else "output"
-        tensors.append(Tensor(label, role, tuple(tensor["shape"])))
+        tensors.append(CallerTensor(label, role, tuple(tensor["shape"])))
     size = document["const_section"]["size"] if "conv" in name else 0
     streams = [(core * size // 16, size // 16) for core in range(16)] if size else []
     tasks = [Task(document["target"], words[: task["header"]], words[task["header"] :])]

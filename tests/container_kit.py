@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aneforge.codegen.assemble import Parts, Tensor, assemble
+from aneforge.codegen.assemble import CallerTensor, Parts, assemble
 from aneforge.codegen.container import Container
 from aneforge.codegen.tasks import Task
 
@@ -44,7 +44,7 @@ def parts_of(name: str, constants: bytes | None = None) -> Parts:
     for tensor in document["tensors"]:
         is_input = tensor["role"] == "in"
         label, role = (next(names), "input") if is_input else (result, "output")
-        tensors.append(Tensor(label, role, tuple(tensor["shape"]), row_bytes=tensor["strides"][2]))
+        tensors.append(CallerTensor(label, role, tuple(tensor["shape"]), row_bytes=tensor["strides"][2]))
     size = document.get("kernel_section", document["const_section"])["size"]
     if constants is None:
         constants = bytes(size) if "kernel_section" in document or size != 0x4000 else b""

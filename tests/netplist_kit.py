@@ -6,9 +6,9 @@ import plistlib
 
 import numpy as np
 
-from aneforge.authoring import build_layer
+from aneforge.engine.authoring.build import build_layer
+from aneforge.engine.native import ParamError, layer_types
 from aneforge.errors import AneforgeError
-from aneforge.native import ParamError, layer_types
 
 RNG = np.random.default_rng(2)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import aneforge as af
-from aneforge.recognise import recognised
+from aneforge.graph.recognise import recognised
 
 CHIPS = ("m1", "m5")
 

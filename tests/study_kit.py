@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aneforge.chips.chip import Target
 from aneforge.graph.graph import Graph
 from aneforge.study.partition import Partition
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
 
 
 def partitions_for(graph: Graph, chips: Mapping[str, Target], by: str = "rules") -> dict[str, Partition]:

@@ -11,17 +11,17 @@ from study_kit import partition_for
 
 import aneforge as af
 from aneforge.advice import PricedChange, advise
-from aneforge.advice.call_sources import batched
+from aneforge.advice.changes import batched
 from aneforge.advice.forms import query_tiles
 from aneforge.advice.proposals import LEAST_GAIN, Workbench, context_on
-from aneforge.codecs.storages import streamed_storages
-from aneforge.cost.host import host_band
+from aneforge.chips.names import target
+from aneforge.compiler.storage import streamed_storages
+from aneforge.cost.parts import host_band
 from aneforge.graph.forms import applied
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import stored_layers
-from aneforge.study.split import HOST
+from aneforge.study.regions import HOST
 from aneforge.study.study import Study
-from aneforge.targets.names import target
 
 SCOPE = "coreml_call"
 

@@ -14,10 +14,10 @@ import aneforge as af
 from aneforge.advice import advise_weights
 from aneforge.advice.calibration import moments_of
 from aneforge.cli.app import app
-from aneforge.codecs import encode
-from aneforge.codecs.calibrated import output_error
-from aneforge.codecs.storages import DEFAULT_STORAGES, STORAGES, encodable_layers
-from aneforge.inputs import samples_of
+from aneforge.compiler.storage import DEFAULT_STORAGES, STORAGES, encodable_layers
+from aneforge.graph.codecs.calibrated import output_error
+from aneforge.graph.codecs.encoding import encode
+from aneforge.sim.inputs import samples_of
 
 CHIPS = "m1,m2,m3,m5"
 

@@ -9,19 +9,19 @@ import pytest
 from random_graphs import random_graph
 
 import aneforge as af
-from aneforge.anec import parse
-from aneforge.anec.ir import Module
-from aneforge.anec.verify import problems
+from aneforge.chips import target
 from aneforge.compiler.compile import compile_target
 from aneforge.cost import program as cost_program
 from aneforge.cost.estimate import estimate_program
 from aneforge.cost.program import work_of_program
+from aneforge.engine.ir import Module
+from aneforge.engine.text import parse
+from aneforge.engine.verify import problems
 from aneforge.graph import Graph
 from aneforge.numerics import unary
-from aneforge.numerics.promises import promised_values
+from aneforge.numerics.ranges import promised_values
 from aneforge.numerics.transfer import walk
 from aneforge.sim.engine import Engine
-from aneforge.targets import target
 
 M1 = target("h13")
 PLANNED = {"address", "inside", "co_issue", "live", "segment", "task_group"}

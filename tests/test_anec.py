@@ -6,24 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aneforge.anec import (
-    AnecError,
-    Module,
-    Op,
-    TensorType,
-    parse,
-    problems,
-    rank5,
-    read,
-    spec,
-    spec_names,
-    verify,
-    write,
-)
-from aneforge.anec.spec import OPS, STRUCTURAL, structural_names
-from aneforge.anec.tensor_type import Params
+from aneforge.chips import backend_ops
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.native import rank5
+from aneforge.engine.spec import OPS, STRUCTURAL, spec, spec_names, structural_names
+from aneforge.engine.tensor_type import Params
+from aneforge.engine.text import parse, read, write
+from aneforge.engine.verify import problems, verify
 from aneforge.errors import UnknownNameError
-from aneforge.targets import backend_ops
 
 F16 = TensorType((1, 1, 8, 4, 4))
 VALUES = {

@@ -8,20 +8,11 @@ import numpy as np
 import pytest
 from test_pass_texts_kit import spelled_out
 
-from aneforge.anec import (
-    AnecError,
-    Module,
-    Op,
-    TensorType,
-    Trait,
-    kinds_with,
-    parse,
-    problems,
-    spec,
-    spec_names,
-    verify,
-)
-from aneforge.anec.spec import OPS, STRUCTURAL, _specs, structural_names
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.spec import OPS, STRUCTURAL, _specs, kinds_with, spec, spec_names, structural_names
+from aneforge.engine.text import parse
+from aneforge.engine.traits import Trait
+from aneforge.engine.verify import problems, verify
 from aneforge.graph.weights import intern_weight
 
 CONV = "strides = [1, 1, 1], dilation_rates = [1, 1, 1], groups = 1, explicit_padding = [0, 0, 1, 1, 1, 1]"

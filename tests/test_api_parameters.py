@@ -23,8 +23,8 @@ from aneforge.compiler import validate as validation
 from aneforge.errors import AneforgeError
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::aneforge.targets.host.TargetDetectionWarning"),
-    pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::aneforge.chips.host.TargetDetectionWarning"),
+    pytest.mark.filterwarnings("ignore::aneforge.errors.PrecisionWarning"),
 ]
 ENCODER = str(Path(__file__).resolve().parents[1] / "examples" / "tiny_encoder.onnx")
 
@@ -367,7 +367,7 @@ def test_progress_is_heard():
 
 
 def test_probes_tell_their_progress(monkeypatch):
-    monkeypatch.setattr("aneforge.probes.readings", lambda chip: [])  # seconds a chip
+    monkeypatch.setattr("aneforge.study.probes.readings", lambda chip: [])  # seconds a chip
     heard: list[tuple[int, int, str]] = []
     af.probe("m1,m5", progress=lambda *step: heard.append(step))
     assert heard == [(0, 2, "probing m1"), (1, 2, "probing m5")]

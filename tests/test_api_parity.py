@@ -19,8 +19,8 @@ from aneforge import _compile
 from aneforge import _targets as tg
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::aneforge.targets.host.TargetDetectionWarning"),
-    pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::aneforge.chips.host.TargetDetectionWarning"),
+    pytest.mark.filterwarnings("ignore::aneforge.errors.PrecisionWarning"),
 ]
 
 

@@ -38,7 +38,7 @@ def test_a_saved_graph_finds_who_computes_its_host_ops(tmp_path):
 import sys, types
 import aneforge as af, numpy as np
 graph = af.load_graph({str(tmp_path / "hosted.aneg")!r})
-evaluator = types.ModuleType("aneforge.frontends.onnx.host")  # in place of the real one, which needs onnx
+evaluator = types.ModuleType("aneforge.formats.onnx.host")  # in place of the real one, which needs onnx
 evaluator.evaluate = lambda kind, body, operands, output: np.sinh(operands[0])
 sys.modules[evaluator.__name__] = evaluator
 (found,) = af.evaluate(graph, {{graph.inputs[0]: np.array([0.0, 1.0, 2.0])}})

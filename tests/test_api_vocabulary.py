@@ -13,13 +13,13 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import aneforge as af
-from aneforge.arguments import chips_of, graph_of
+from aneforge.chips.names import DEFAULT
 from aneforge.cli import say
 from aneforge.cli.app import app
-from aneforge.cli.settings import SETTINGS
+from aneforge.cli.doctor import SETTINGS
 from aneforge.errors import AneforgeError, ArgumentError
-from aneforge.inputs import samples_of
-from aneforge.targets.listed import DEFAULT
+from aneforge.formats.arguments import chips_of, graph_of
+from aneforge.sim.inputs import samples_of
 
 NET = """
 import numpy as np
@@ -82,7 +82,7 @@ ONLY_IN_PYTHON = {"ranges", "progress", "model"}
 # What a command does with a report rather than with the model.
 ONLY_IN_COMMANDS = {"--json", "--quiet", "--verbose", "--color", "--out", "--plot", "--layers", "--basis", "--explain"}
 ONLY_IN_COMMANDS |= {"--all"}  # the text() of a report takes everything=True
-ONLY_IN_COMMANDS |= {"--no-cache"}  # with aneforge.cache.off(): in Python
+ONLY_IN_COMMANDS |= {"--no-cache"}  # with aneforge.formats.cache.off(): in Python
 ONLY_IN_COMMANDS |= {"--validate"}  # af.compile has it: it takes one chip
 
 
@@ -122,7 +122,7 @@ def test_the_functions_across_chips_have_one_home():
 
     for name in ("compare", "diverges", "risks", "precision_risk", "Study"):
         assert getattr(study, name) is getattr(af, name)
-        assert name in study.__all__
+        assert any(name in names.split() for names in study.HOMES.values())
 
 
 # The model.
@@ -214,7 +214,7 @@ def test_a_command_prints_the_report_of_its_function(net, name):
 
 @pytest.mark.parametrize("name", ["risks", "probe", "compile", "check", "partition", "diverges", "run", "estimate"])
 def test_json_has_one_shape_for_one_chip_and_for_several(net, name, monkeypatch):
-    monkeypatch.setattr("aneforge.probes.readings", lambda chip: [])
+    monkeypatch.setattr("aneforge.study.probes.readings", lambda chip: [])
     chips = ("m1,m5", "m1,m5,m6") if name == "diverges" else ("m1", "m1,m5")
     one, several = (
         json.loads(
@@ -326,7 +326,7 @@ def test_doctor_lists_every_variable_that_is_read():
     assert {"ANEFORGE_TARGET", "ANEFORGE_TRACEBACK", "ANEFORGE_THREADS", "NO_COLOR"} <= read
     limits = {name for name in SETTINGS if name.startswith("ANEFORGE_MAX_")}
     assert set(SETTINGS) - limits == read
-    from aneforge.budgets import LIMITS
+    from aneforge.files import LIMITS
 
     assert limits == {f"ANEFORGE_MAX_{name.upper()}" for name in LIMITS}
     told = CliRunner().invoke(app, ["doctor"]).stdout

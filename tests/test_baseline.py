@@ -16,29 +16,27 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.baseline import (
+from aneforge.cli.ci import CiOptions, run
+from aneforge.cli.options import ModelFile
+from aneforge.errors import AneforgeError, UnknownNameError
+from aneforge.files import write_whole
+from aneforge.graph.graph import Graph
+from aneforge.reports.baseline import (
     CHECKS,
     RULES,
     BaselineError,
+    BaselineReport,
+    ChangeOutcome,
     Limits,
-    Outcome,
-    Plan,
-    Report,
+    ObservationPlan,
     chip_list,
     compare,
     load_baseline,
     observe,
     save_baseline,
 )
-from aneforge.baseline.file import baseline_text
-from aneforge.baseline.junit import junit_text
-from aneforge.baseline.record import Apart, OutputRecord
-from aneforge.baseline.sarif import sarif_text
-from aneforge.cli.ci import Options, run
-from aneforge.cli.model_file import ModelFile
-from aneforge.errors import AneforgeError, UnknownNameError
-from aneforge.graph.graph import Graph
-from aneforge.output.files import write_whole
+from aneforge.reports.baseline.file import Apart, OutputRecord, baseline_text
+from aneforge.reports.baseline.outcome import junit_text, sarif_text
 from aneforge.sim.inputs import drawn_sample
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +71,7 @@ def write(**changes):
 
 def gate(capsys=None, model="net.py", dims=(), write=False, update=False, **options):
     action = "record" if write else "update" if update else "check"
-    status = run(ModelFile(model, dims), Options(action, **options))
+    status = run(ModelFile(model, dims), CiOptions(action, **options))
     return (status, capsys.readouterr().out) if capsys else status
 
 
@@ -183,7 +181,7 @@ def test_a_link_is_followed_and_a_folder_refused(home):
 
 
 def test_writing_twice_gives_the_same_bytes_in_other_processes(home):
-    code = "from aneforge.cli.ci import *; run('net.py', Options(baseline='{}', target='m1,m5', action='record'))"
+    code = "from aneforge.cli.ci import *; run('net.py', CiOptions(baseline='{}', target='m1,m5', action='record'))"
     for file, settings in (("a.json", {"PYTHONHASHSEED": "1"}), ("b.json", {"ANEFORGE_NATIVE": "0"})):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
         subprocess.run([sys.executable, "-c", code.format(file)], check=True, env=environment, capture_output=True)
@@ -383,8 +381,8 @@ def test_a_chip_below_the_floor_that_refuses_by_the_same_rule(home, capsys):
 
 
 def test_a_refusal_is_recorded_without_the_line():
-    from aneforge.baseline.observe import _refusal
     from aneforge.compiler.refusal import Refusal
+    from aneforge.reports.baseline.observe import _refusal
 
     class Split:
         def __init__(self, reason):
@@ -540,7 +538,7 @@ def record(values, apart=None):
 
 def seen_with(output):
     x = af.input((1, 4), name="x")
-    seen = observe(x.relu().named("y"), ["m1"], Plan(checks=("verdict", "numerics")))
+    seen = observe(x.relu().named("y"), ["m1"], ObservationPlan(checks=("verdict", "numerics")))
     target = seen.baseline.targets["h13"]
     target = replace(target, numerics=None if output is None else {"y": output})
     return replace(seen, baseline=replace(seen.baseline, targets={"h13": target}))
@@ -577,7 +575,7 @@ def test_a_program_that_cannot_be_simulated_any_more():
 
 
 def test_a_failing_simulation_takes_nothing_from_the_other_chips(monkeypatch):
-    from aneforge.model import Model
+    from aneforge.study.model import Model
 
     real = Model.run
 
@@ -609,7 +607,7 @@ def test_the_gravest_comes_first_and_strict_spares_what_is_no_change():
 def test_unknown_names_are_refused():
     x = af.input((1, 4), name="x").relu()
     with pytest.raises(AneforgeError, match="speed: not a check"):
-        observe(x, ["m1"], Plan(checks=("speed",)))
+        observe(x, ["m1"], ObservationPlan(checks=("speed",)))
     with pytest.raises(AneforgeError, match="at least one chip"):
         observe(x, [])
     with pytest.raises(UnknownNameError, match="m7"):
@@ -797,8 +795,8 @@ def test_junit_has_a_case_for_each_target_and_check(home):
 
 
 def test_junit_survives_any_name():
-    outcome = Outcome("bits-changed", "h13", "a<b>&\x00\x1b", {"bits": "é"}, None, 'says "\x08<&>" ✓')
-    root = parsed(junit_text(Report("net\x00.onnx", ("h13",), (outcome,))))
+    outcome = ChangeOutcome("bits-changed", "h13", "a<b>&\x00\x1b", {"bits": "é"}, None, 'says "\x08<&>" ✓')
+    root = parsed(junit_text(BaselineReport("net\x00.onnx", ("h13",), (outcome,))))
     assert root.find(".//failure").get("message") == 'says "\\x08<&>" ✓'
 
 
@@ -871,7 +869,9 @@ def test_sarif_without_a_change_has_no_results(home):
 
 def test_every_rule_can_be_written_as_sarif_and_junit():
     for rule in RULES:
-        report = Report("net.onnx", ("h13",), (Outcome(rule, "h13", "n", 1, 2, "told", where=("net.onnx", 0)),))
+        report = BaselineReport(
+            "net.onnx", ("h13",), (ChangeOutcome(rule, "h13", "n", 1, 2, "told", where=("net.onnx", 0)),)
+        )
         check_sarif(json.loads(sarif_text(report, "net.onnx", "1.0")))
         assert parsed(junit_text(report)).find(".//testcase") is not None
 
@@ -893,7 +893,7 @@ def test_the_reference_lists_every_option():
     shared = {"--json"}  # of every command, said at the top of the page
     options = {name for part in parts for name in re.findall(r"^\| `(--[a-z-]+)", part, re.MULTILINE)} | shared
     spelled = {"inputs": "input", "as_json": "json", "max_us": "max-us"}
-    assert options == {f"--{spelled.get(name, name)}" for name in Options.__dataclass_fields__ if name != "action"}
+    assert options == {f"--{spelled.get(name, name)}" for name in CiOptions.__dataclass_fields__ if name != "action"}
 
 
 def test_the_workflow_uses_the_command_as_it_is():
@@ -902,6 +902,6 @@ def test_the_workflow_uses_the_command_as_it_is():
     steps = yaml.safe_load(text)["jobs"]["aneforge"]["steps"]
     command = next(step["run"] for step in steps if "aneforge ci check" in step.get("run", ""))
     used = {word.removeprefix("--") for word in command.split() if word.startswith("--")}
-    assert used <= set(Options.__dataclass_fields__)
+    assert used <= set(CiOptions.__dataclass_fields__)
     uploaded = next(step for step in steps if "upload-sarif" in step.get("uses", ""))
     assert uploaded["with"]["sarif_file"] in command

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.authoring.native_rules import UNREAD
-from aneforge.authoring.own_names import own_types
-from aneforge.authoring.rules import RULES
+from aneforge.engine.authoring.bridge import own_types
+from aneforge.engine.authoring.native_rules import UNREAD
+from aneforge.engine.authoring.rules import RULES
+from aneforge.engine.native import layer_types
 from aneforge.graph.node import definitions
-from aneforge.native import layer_types
 
 pytestmark = pytest.mark.filterwarnings("ignore::aneforge.cost.estimate.DispatchFloorWarning")
 X, ROWS = af.input((1, 4, 6, 8), name="x"), af.input((4, 9), name="rows")
@@ -120,7 +120,7 @@ def test_a_type_that_cannot_be_authored_says_why(tag):
 
 def test_our_own_names_are_ours_alone():
     """A netplist states published names only (U87)."""
-    from aneforge.authoring import build_layer
+    from aneforge.engine.authoring.build import build_layer
 
     for tag in own_types():
         layer = next((layer for layer in layer_types() if layer.tag == tag), None)

@@ -16,10 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 import aneforge as af
-from aneforge import budgets, cache, frontends
-from aneforge.cache import entry, keys, place, store
+from aneforge import files as budgets
+from aneforge import formats as frontends
 from aneforge.cli.app import app
 from aneforge.errors import AneforgeError, LoadError
+from aneforge.formats import cache
+from aneforge.formats.cache import entry, keys, store
+from aneforge.formats.cache import entry as place
 from aneforge.graph.encoding import Encoded
 
 RNG = np.random.default_rng(5)

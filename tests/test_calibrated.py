@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.codecs import encode
-from aneforge.codecs.calibrated import (
+from aneforge.graph.codecs.calibrated import (
+    Compensation,
     Moments,
     calibrated_affine,
     calibrated_blockwise,
     calibrated_palette,
+    compensated,
+    kept_by_magnitude,
+    kept_in_all,
     output_error,
+    pruned,
     searched_scales,
 )
-from aneforge.codecs.calibrated_pruning import kept_by_magnitude, kept_in_all, pruned
-from aneforge.codecs.calibrated_rounding import Compensation, compensated
-from aneforge.codecs.palettes import palette_table
+from aneforge.graph.codecs.encoding import encode
+from aneforge.graph.codecs.palettes import palette_table
 from aneforge.graph.encoding import Encoded
 
 OUTPUTS, DEPTH = 48, 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import aneforge as af
+from aneforge.chips import Family
+from aneforge.chips.ops import op_routes, op_status
 from aneforge.graph.node import definitions
-from aneforge.targets import Family
-from aneforge.targets.ops import op_routes, op_status
 
 FAMILIES = tuple(Family)
 TIERS = tuple(family for family in Family if family > Family.OLDER)

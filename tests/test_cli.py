@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aneforge.targets import all_targets, target
+from aneforge.chips import all_targets, target
 
 
 def run(*words, **options):
@@ -313,7 +313,7 @@ def test_explain():
         (("ops", "--target", ","), "needs a chip"),
         (("ops", "--target", "u1"), "no family"),
         (("ops", "sin", "--route", "door"), "choose one: conversion, direct"),
-        (("explain", "C99"), "nearest"),
+        (("explain", "C199"), "nearest"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(words, told):

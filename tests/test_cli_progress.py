@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aneforge import progress as module
 from aneforge.cli import say
-from aneforge.cli.progress import working
-from aneforge.output import progress as module
-from aneforge.output.progress import Line, LogLines, progress_text
+from aneforge.cli.notes import working
+from aneforge.progress import Line, LogLines, progress_text
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are of Unix")
 

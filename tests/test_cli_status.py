@@ -123,7 +123,7 @@ def test_every_command_is_here():
 
 @pytest.mark.parametrize("name", FINE)
 def test_0_is_fine(name, home, monkeypatch, capsys):
-    monkeypatch.setattr("aneforge.probes.readings", lambda chip: [])  # seconds a chip
+    monkeypatch.setattr("aneforge.study.probes.readings", lambda chip: [])  # seconds a chip
     for line in (*BEFORE.get(name, ()), FINE[name]):
         status, _, err = run(line, monkeypatch, capsys)
         assert status == 0, (line, err)
@@ -261,7 +261,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(home, words,
     allowed = os.access
     # The tests may run as root, who can write everywhere: what the system would tell another user.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "folder" and allowed(path, mode))
-    monkeypatch.setattr("aneforge.frontends.load", lambda *_, **__: pytest.fail("the model was read"))
+    monkeypatch.setattr("aneforge.formats.load", lambda *_, **__: pytest.fail("the model was read"))
     monkeypatch.setattr("runpy.run_path", lambda *_, **__: pytest.fail("the model was read"))
     status, _, told = run(words, monkeypatch, capsys)
     assert status == 2

@@ -15,18 +15,18 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import aneforge as af
+from aneforge.chips import all_targets, store, target
+from aneforge.chips.names import GROUPS, chip_list, one_chip
 from aneforge.cli import doctor, say
 from aneforge.cli.app import app
-from aneforge.cli.compare import Options as CompareOptions
+from aneforge.cli.commands import DEFAULT
+from aneforge.cli.compare import CompareOptions
 from aneforge.cli.compare import run as compare_command
-from aneforge.cli.default_command import DEFAULT
 from aneforge.cli.options import complete_chips
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
 from aneforge.sim import native
 from aneforge.sim.inputs import default_samples, drawn_inputs, drawn_sample
-from aneforge.targets import all_targets, store, target
-from aneforge.targets.listed import GROUPS, chip_list, one_chip
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NET = """
@@ -170,7 +170,9 @@ def test_every_command_is_in_the_table():
 @pytest.mark.parametrize("name", TAKES, ids=" ".join)
 def test_every_command_takes_the_same_spellings(home, name, monkeypatch):
     words, several = TAKES[name]
-    monkeypatch.setattr("aneforge.probes.readings", lambda chip: [])  # seconds a chip, and nothing to do with names
+    monkeypatch.setattr(
+        "aneforge.study.probes.readings", lambda chip: []
+    )  # seconds a chip, and nothing to do with names
     if name == ("ci", "check"):
         assert run("ci", "record", "net.py", "--skip", "numerics,estimates").exit_code == 0
 
@@ -344,7 +346,7 @@ def test_run_and_compare_draw_the_same_inputs(home):
 
 
 def _net(home):
-    from aneforge.cli.model_file import load_model
+    from aneforge.cli.options import load_model
 
     return load_model(str(home / "net.py")).outputs
 

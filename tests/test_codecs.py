@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from aneforge.codecs import ENCODINGS, encode
 from aneforge.errors import AneforgeError, ArgumentError, GraphError, UnknownNameError
+from aneforge.graph.codecs.encoding import ENCODINGS, encode
 from aneforge.graph.encoded_bytes import pack_codes, unpack_codes
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.fp8 import FP8, fp8_codes, fp8_values

@@ -16,12 +16,12 @@ from test_plots import Picture, check_words, hover
 
 import aneforge as af
 from aneforge.cli import compare as command
-from aneforge.cli.model_file import load_model
+from aneforge.cli.options import load_model
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, OutputDifference, Pair
 from aneforge.sim.compare import Tally
-from aneforge.sim.executor import Plan
+from aneforge.sim.executor import ExecutionPlan
 from aneforge.sim.inputs import drawn_sample
 from aneforge.sim.nodes import NodeValues
 from aneforge.study.comparison import compare
@@ -317,13 +317,13 @@ def test_nodes_are_in_the_order_of_the_program_and_none_is_forgotten():
 
 def counted_runs(monkeypatch):
     runs = Counter()
-    plain = Plan.run
+    plain = ExecutionPlan.run
 
     def run(self, feeds, trace=False):
         runs[id(self)] += 1
         return plain(self, feeds, trace)
 
-    monkeypatch.setattr(Plan, "run", run)
+    monkeypatch.setattr(ExecutionPlan, "run", run)
     return runs
 
 
@@ -661,69 +661,69 @@ def net(tmp_path):
 
 
 def test_the_command_prints_and_fails_above_a_limit(net, capsys):
-    assert command.run(net, "m1,m4,m5", command.Options()) == 0
+    assert command.run(net, "m1,m4,m5", command.CompareOptions()) == 0
     told = capsys.readouterr()
     assert "m4: the same bits in the outputs" in told.out
     assert "m5: 1 of 1 node that both show differ, first at conv" in told.out
     assert "seed 0" in told.err
-    assert command.run(net, "m1,m4", command.Options(fail_above=0)) == 0
-    assert command.run(net, "m1,m4,m5", command.Options(fail_above=0)) == 1
+    assert command.run(net, "m1,m4", command.CompareOptions(fail_above=0)) == 0
+    assert command.run(net, "m1,m4,m5", command.CompareOptions(fail_above=0)) == 1
     assert "fails: conv on m5 differs from m1" in capsys.readouterr().err
-    assert command.run(net, "m1,m5", command.Options(fail_above=70000)) == 0
+    assert command.run(net, "m1,m5", command.CompareOptions(fail_above=70000)) == 0
 
 
 def test_the_command_draws_and_gives_json(net, tmp_path, capsys):
     drawn = tmp_path / "heat.svg"
-    options = command.Options(samples=3, plot=str(drawn), as_json=True, fail_above=0, reference="m5")
+    options = command.CompareOptions(samples=3, plot=str(drawn), as_json=True, fail_above=0, reference="m5")
     assert command.run(net, "m1,m5", options) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["ok"], told["failed"], told["samples"], told["reference"]) == (False, ["m1"], 3, "m5")
     check_words(drawn.read_text())
     for bad in ("heat.png", "none/heat.svg"):
         with pytest.raises(AneforgeError, match="heat"):
-            command.run(net, "m1,m5", command.Options(plot=str(tmp_path / bad)))
+            command.run(net, "m1,m5", command.CompareOptions(plot=str(tmp_path / bad)))
 
 
 def test_the_command_takes_one_sample_or_many_from_a_file(net, tmp_path, capsys):
     file = tmp_path / "x.npz"
     _, data = convolution()
     np.savez(file, x=data[0])
-    command.run(net, "m1,m5", command.Options(str(file), as_json=True))
+    command.run(net, "m1,m5", command.CompareOptions(str(file), as_json=True))
     one = json.loads(capsys.readouterr().out)
     assert one["samples"] == 1
     np.savez(file, x=data)
     found = {}
     for most in (None, 3, 1):
-        command.run(net, "m1,m5", command.Options(str(file), samples=most, as_json=True))
+        command.run(net, "m1,m5", command.CompareOptions(str(file), samples=most, as_json=True))
         found[most] = json.loads(capsys.readouterr().out)
     assert [each["samples"] for each in found.values()] == [4, 3, 1]
     assert found[1]["pairs"] == one["pairs"]
     np.savez(file, x=data[0])
     with pytest.raises(AneforgeError, match="2 samples were asked for, and the arrays hold 1"):
-        command.run(net, "m1,m5", command.Options(str(file), samples=2))
+        command.run(net, "m1,m5", command.CompareOptions(str(file), samples=2))
     np.savez(file, y=data[0])
     with pytest.raises(AneforgeError, match=r"'y' is not an input of the model\. Choose from: x"):
-        command.run(net, "m1,m5", command.Options(str(file)))
+        command.run(net, "m1,m5", command.CompareOptions(str(file)))
     np.savez(file, x=data[0, 0, 0])
     with pytest.raises(AneforgeError, match=r"x: shape \[12, 12\] does not fit; expected \[1, 16, 12, 12\]"):
-        command.run(net, "m1,m5", command.Options(str(file)))
+        command.run(net, "m1,m5", command.CompareOptions(str(file)))
 
 
 def test_the_command_says_what_is_wrong(net, tmp_path):
     for options, words in (
-        (command.Options(samples=0), "samples: 0 is not a count"),
-        (command.Options(fail_above=-1), "fail_above: -1 is not"),
-        (command.Options(fail_above=float("nan")), "fail_above: nan is not"),
-        (command.Options(str(tmp_path / "none.npz")), "npz"),
+        (command.CompareOptions(samples=0), "samples: 0 is not a count"),
+        (command.CompareOptions(fail_above=-1), "fail_above: -1 is not"),
+        (command.CompareOptions(fail_above=float("nan")), "fail_above: nan is not"),
+        (command.CompareOptions(str(tmp_path / "none.npz")), "npz"),
     ):
         with pytest.raises(AneforgeError, match=words):
             command.run(net, "m1,m5", options)
     with pytest.raises(AneforgeError, match="two chips"):
-        command.run(net, "m1", command.Options())
+        command.run(net, "m1", command.CompareOptions())
 
 
 def test_samples_of_two_inputs_have_one_number(tmp_path):
-    from aneforge.inputs import samples_of
+    from aneforge.sim.inputs import samples_of
 
     a, b = af.input((1, 4), name="a"), af.input((1, 4), name="b")
     graph = Graph.of(a + b)

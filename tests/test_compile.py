@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from random_graphs import random_graph
 
 import aneforge as af
-from aneforge.anec import AnecError, parse, read, verify, write
+from aneforge.chips import all_targets, target
 from aneforge.compiler.compile import compile_target
 from aneforge.compiler.passes import PASSES, checked_order
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.validate import Validator
+from aneforge.engine.ir import AnecError
+from aneforge.engine.text import parse, read, write
+from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
-from aneforge.model import Model, SegmentedModel
-from aneforge.targets import all_targets, target
+from aneforge.study.model import Model, SegmentedModel
 
 NAMES = [each.name for each in all_targets(only_28=True)]
 # Below these the random graphs meet ops that the oldest families do not have.
@@ -346,7 +348,7 @@ def test_another_reader_takes_the_finished_code():
 
 
 def test_labels_never_hide_an_attribute():
-    from aneforge.anec.spec import LABELS, spec, spec_names, structural_names
+    from aneforge.engine.spec import LABELS, spec, spec_names, structural_names
 
     taken = {attribute for name in (*spec_names(), *structural_names()) for attribute in spec(name).attributes}
     assert not taken & (set(LABELS) | {"layer", "slot"})

@@ -12,18 +12,20 @@ from test_compile import check_program
 from test_lower import built
 
 import aneforge as af
-from aneforge.anec import AnecError, parse, verify
-from aneforge.anec.interpret import interpret
+from aneforge.chips import Family, all_targets, target
 from aneforge.cli import compile as command
 from aneforge.compiler.compile import compile_target, lowered_for
 from aneforge.compiler.legalise.views import _mirror_runs
 from aneforge.compiler.passes import run_passes
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.validate import Validator
+from aneforge.engine.interpret import interpret
+from aneforge.engine.ir import AnecError
+from aneforge.engine.text import parse
+from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
-from aneforge.model import Model
-from aneforge.targets import Family, all_targets, target
+from aneforge.study.model import Model
 
 RNG = np.random.default_rng(31)
 # One chip by direct authoring, one without a texture engine, one with, and the two newest of their line.

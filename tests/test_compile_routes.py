@@ -12,9 +12,9 @@ import pytest
 import aneforge as af
 from aneforge import _targets as tg
 from aneforge._compile import cross_compile_check
-from aneforge.targets import all_targets
+from aneforge.chips import all_targets
 
-pytestmark = pytest.mark.filterwarnings("ignore::aneforge.targets.host.TargetDetectionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::aneforge.chips.host.TargetDetectionWarning")
 BELOW = [each.name for each in all_targets(only_28=True) if each.family5 is tg.Family.OLDER]
 CHIPS = (*BELOW, "h13", "h14g", "h15", "h17s")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.cli.model_file import load_model
+from aneforge.cli.options import load_model
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

@@ -7,9 +7,9 @@ import pytest
 
 import aneforge as af
 from aneforge._compile import cross_compile_check
-from aneforge.codecs import encode
-from aneforge.codecs.graphs import drawn_error
+from aneforge.compiler.compression import drawn_error
 from aneforge.errors import AneforgeError, ArgumentError, GraphError
+from aneforge.graph.codecs.encoding import encode
 
 CHIPS = ("m1", "m2", "m3", "m5", "h18")
 

@@ -13,13 +13,13 @@ import aneforge as af
 from aneforge.cli.app import app
 from aneforge.cost.evaluate import predict, read_rows
 from aneforge.errors import AneforgeError
-from aneforge.gate.evaluate import evaluate
 from aneforge.graph import Graph
-from aneforge.plans import compute_plan, contributed_rows, read_plan, timed_row
-from aneforge.plans.files import plan_from_json
-from aneforge.report.gather import report
-from aneforge.report.tables import measured_csv
-from aneforge.study.plan import partition
+from aneforge.reports.gather import report
+from aneforge.reports.tables import measured_csv
+from aneforge.study.agreement import evaluate
+from aneforge.study.contribute import contributed_rows, timed_row
+from aneforge.study.plan import compute_plan, partition
+from aneforge.study.plan_files import plan_from_json, read_plan
 
 DETECTOR = str(Path(__file__).parents[1] / "examples" / "detector.onnx")
 SYSTEM = "macOS 26.1"

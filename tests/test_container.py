@@ -21,8 +21,9 @@ from container_kit import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aneforge.codegen import ContainerError, read_anec, read_container
-from aneforge.codegen.bounds import LONGEST_NAME
+from aneforge.codegen.anec import read_anec
+from aneforge.codegen.bounds import LONGEST_NAME, ContainerError
+from aneforge.codegen.container import read_container
 from aneforge.codegen.load_commands import NOTE, Note
 from aneforge.codegen.stream import Command, decode, encode, grouped
 from aneforge.errors import AneforgeError

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 import pytest
 from container_kit import SUBTYPES, Piece, assembled, command, indexed, plain, small_file, small_text
 
-from aneforge.codegen import ContainerError, read_anec, read_container
+from aneforge.codegen.anec import read_anec
+from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.container import read_container
 from aneforge.codegen.describe import differences, raw, task_in_full, tree
 from aneforge.errors import AneforgeError
-from aneforge.validate import validate_program
+from aneforge.study.validate import validate_program
 
 COUNT = int(os.environ.get("ANEFORGE_MUTATIONS", "300"))
 SECONDS = 10

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 from container_kit import NAMES, SUBTYPES, assembled, example
 
-from aneforge.codegen.meanings import NAMES as MEANINGS
-from aneforge.codegen.meanings import meaning_of, resolved
+from aneforge.chips import store
+from aneforge.codegen.dialect import NAMES as MEANINGS
+from aneforge.codegen.dialect import meaning_of, resolved
 from aneforge.codegen.registers import generation_of, generations, register_map
 from aneforge.codegen.tasks import header_fields
-from aneforge.targets import store
 
 PATCH_WIDTH = {7: "0x200", 8: "0x224", 10: "0x12c", 11: "0x21c", 17: "0x23c", 19: "0x248", 20: "0x26c"}
 """Table 35.5: the offset of the patch width in the descriptor, by generation of descriptors."""

@@ -13,7 +13,7 @@ import pytest
 from coreml_kit import CASES, Case, inferred, mb, numbers, package
 
 import aneforge as af
-from aneforge.frontends import coreml
+from aneforge.formats import coreml
 
 X = numbers(1, 4, 6, 8)
 
@@ -42,9 +42,9 @@ def test_random_numbers_are_read_with_their_shape(op: str, tmp_path: Path) -> No
 
 
 def test_every_op_of_the_matrix_is_ruled_hosted_or_refused_with_a_reason() -> None:
-    from aneforge.frontends.coreml.mil import CONTROL
-    from aneforge.frontends.coreml.table import REFUSED, ROWS
-    from aneforge.targets import store
+    from aneforge.chips import store
+    from aneforge.formats.coreml.mil import CONTROL
+    from aneforge.formats.coreml.table import REFUSED, ROWS
 
     matrix = [row["mil"] for row in store.load("ops")["mil_matrix"]]
     rows = {op: (how, reason) for op, how, reason in coreml.coverage()}

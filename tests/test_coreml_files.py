@@ -19,8 +19,9 @@ import pytest
 from coreml_kit import IOS16, IOS17, IOS18, ct, mb, numbers, package, positive, saved, storage, types
 
 import aneforge as af
-from aneforge.frontends import LoadError, coreml
-from aneforge.frontends.coreml.blobs import Weights
+from aneforge.errors import LoadError
+from aneforge.formats import coreml
+from aneforge.formats.coreml.blobs import BlobWeights
 
 X = numbers(1, 4, 6, 8)
 SPECIFICATION = "Data/com.apple.CoreML/model.mlmodel"
@@ -57,7 +58,7 @@ def test_weight_files_read_as_coremltools_reads_them(
     values = [np.random.default_rng(n).integers(low, high, n).astype(held) for n in (1, 7, 100)]
     offsets = [getattr(writer, f"write_{method}_data")(each) for each in values]
     del writer
-    reader, weights = library._BlobStorageReader(str(place)), Weights("m", tmp_path)
+    reader, weights = library._BlobStorageReader(str(place)), BlobWeights("m", tmp_path)
     for offset, each in zip(offsets, values, strict=True):
         found = weights.array("@model_path/weight.bin", offset, dtype, each.shape)
         theirs = np.asarray(getattr(reader, f"read_{method}_data")(offset))
@@ -68,7 +69,7 @@ def test_weight_files_read_as_coremltools_reads_them(
 
 def test_whole_byte_weights_stay_mapped(tmp_path: Path) -> None:
     place = package(tmp_path, lambda x: mb.linear(x=x, weight=numbers(16, 8)), [X])
-    weights = Weights("m", (place / WEIGHTS).parent.parent, place)
+    weights = BlobWeights("m", (place / WEIGHTS).parent.parent, place)
     found = weights.array("@model_path/weights/weight.bin", 64, "fp32", (16, 8))
     base: Any = found
     while base is not None and not isinstance(base, np.memmap):
@@ -317,7 +318,7 @@ def test_names_and_numbers_of_a_small_network_on_a_chip(tmp_path: Path) -> None:
 def test_reading_needs_no_import_of_coremltools(tmp_path: Path) -> None:
     place = package(tmp_path, lambda x: mb.relu(x=x), [X])
     code = (
-        "import sys; from pathlib import Path; from aneforge.frontends import coreml; "
+        "import sys; from pathlib import Path; from aneforge.formats import coreml; "
         f"print(coreml.read(Path({str(place)!r})).outputs[0].op); "
         "assert 'coremltools' not in sys.modules; import coremltools.proto.Model_pb2"
     )
@@ -462,14 +463,14 @@ def test_reading_needs_no_coremltools(whole: Path) -> None:
 def test_descriptors_are_those_of_the_installed_coremltools() -> None:
     from coremltools.proto import Model_pb2
 
-    from aneforge.frontends.coreml.proto import message_class
+    from aneforge.formats.coreml.spec import message_class
 
     ours, theirs = message_class("Model").DESCRIPTOR, Model_pb2.DESCRIPTOR.message_types_by_name["Model"]
     assert {field.name: field.number for field in theirs.fields} == {field.name: field.number for field in ours.fields}
 
 
 def test_without_protobuf_the_extra_is_named(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aneforge.frontends.coreml import proto
+    from aneforge.formats.coreml import spec as proto
 
     def missing(name: str) -> None:
         raise ImportError("No module named 'google.protobuf'")

@@ -14,8 +14,9 @@ from coreml_cases_layers import B6, add_act
 from coreml_network_kit import CASES, Case, network, numbers, positive
 
 import aneforge as af
-from aneforge.frontends import LoadError, coreml
-from aneforge.frontends.coreml.network import CONTROL, LAYERS, REFUSED
+from aneforge.errors import LoadError
+from aneforge.formats import coreml
+from aneforge.formats.coreml.network import CONTROL, LAYERS, REFUSED
 
 
 @pytest.mark.parametrize("each", CASES)
@@ -33,7 +34,7 @@ def test_a_layer_means_what_its_documentation_says(each: Case, tmp_path: Path) -
 
 
 def test_every_layer_of_the_specification_is_ruled_or_refused() -> None:
-    from aneforge.frontends.coreml.proto import message_class
+    from aneforge.formats.coreml.spec import message_class
 
     layers = message_class("NeuralNetworkLayer").DESCRIPTOR.oneofs_by_name["layer"].fields
     names = {each.name for each in layers}

@@ -8,7 +8,7 @@ import pytest
 from coreml_kit import ct, mb, package
 
 import aneforge as af
-from aneforge.frontends import LoadError
+from aneforge.errors import LoadError
 
 
 def stage(folder, build, name, output, shape=(1, 3, 4, 4)):

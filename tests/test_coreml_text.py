@@ -12,7 +12,8 @@ import pytest
 from coreml_kit import mb, numbers, package, storage
 
 import aneforge as af
-from aneforge.frontends import LoadError, coreml
+from aneforge.errors import LoadError
+from aneforge.formats import coreml
 
 X = numbers(1, 4, 6, 8)
 

@@ -14,17 +14,17 @@ import pytest
 from evidence_kit import evidence
 
 import aneforge as af
+from aneforge.chips import all_targets, store
+from aneforge.chips.names import chip_label
 from aneforge.cost import layers
-from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import basis_of
 from aneforge.cost.estimate import LayerEstimate, _side_by_side
 from aneforge.cost.evaluate import NOT_FITTED, figures, predict, read_rows
+from aneforge.cost.layers import columns_of
 from aneforge.cost.program import work_of_program
 from aneforge.cost.work import RowError, Work, work_of_row
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
-from aneforge.targets import all_targets, store
-from aneforge.targets.names import chip_label
 
 SILICON = Path(__file__).resolve().parent.parent.parent / "shared" / "facts" / "silicon" / "train.json"
 LINEAR = {"op": "linear", "m": 64, "k": 1024, "n": 1024}

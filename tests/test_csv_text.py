@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aneforge.output.csv_text import csv_text, guarded, unguarded
+from aneforge.reports.tables import csv_text, guarded, unguarded
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-2", "@sum", "\tx", "\rx", "'=1", "''=1"])

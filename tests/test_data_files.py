@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import aneforge
+from aneforge.chips import schema, store
 from aneforge.errors import DataError
-from aneforge.targets import schema, store
 
 PACKAGE = Path(aneforge.__file__).parent
 TOPICS = sorted(path.stem for path in store.DATA.glob("*.json") if path.stem != "manifest")
@@ -29,7 +29,7 @@ def test_the_manifest_lists_every_file():
 
 
 def test_every_conflict_id_in_the_data_exists():
-    from aneforge.targets import conflicts
+    from aneforge.chips import conflicts
 
     for topic in TOPICS:
         stack = [store.load(topic)]
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_named_with_what_would_be_right(tmp_path, monkeypatch,
 )
 def test_the_command_line_reports_a_broken_installation(tmp_path, name, contents, told):
     shutil.copytree(PACKAGE, tmp_path / "aneforge", ignore=shutil.ignore_patterns("__pycache__"))
-    path = tmp_path / "aneforge" / "targets" / "data" / name
+    path = tmp_path / "aneforge" / "chips" / "data" / name
     if contents is None:
         path.unlink()
     else:

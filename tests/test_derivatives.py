@@ -12,9 +12,9 @@ import pytest
 
 import aneforge as af
 from aneforge.graph import definitions
-from aneforge.graph import layer_builders as native
-from aneforge.graph.autodiff import gradients
+from aneforge.graph import layer_forms as native
 from aneforge.graph.ops.host import host
+from aneforge.graph.reference import gradients
 
 STEP = 1e-5
 

@@ -13,14 +13,14 @@ from netplist_kit import unit, written
 from validator_cases import CASES
 
 import aneforge as af
+from aneforge.chips import Family, all_targets, op_routes, op_status, target
+from aneforge.chips.ops import ROUTES
 from aneforge.compiler.legal.translate import lowered_layers, query_of_op
+from aneforge.engine.native import ParamError, checked_params, layer_type
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph, definitions
-from aneforge.graph import layer_builders as native
-from aneforge.native import ParamError, checked_params, layer_type
-from aneforge.targets import Family, all_targets, op_routes, op_status, target
-from aneforge.targets.ops import ROUTES
-from aneforge.validate.layer import validate_layer
+from aneforge.graph import layer_forms as native
+from aneforge.study.validate.layer import validate_layer
 
 CHIPS = ("h12", "h13", "h14", "h15", "h16s", "h17s")
 ORDER = ("native", "decompose", "reject")

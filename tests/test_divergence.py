@@ -16,23 +16,22 @@ from random_graphs import random_graph
 import aneforge as af
 from aneforge import _targets as tg
 from aneforge._compile import cross_compile_check
-from aneforge.divergence import axes
-from aneforge.divergence.axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
-from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning
-from aneforge.divergence.verdicts import axes_of, kind_of, predict_fp16_divergence, verdict
-from aneforge.errors import AneforgeError, UnknownNameError
+from aneforge.chips import divergence_axes as axes
+from aneforge.chips import store
+from aneforge.chips.chip import all_targets
+from aneforge.chips.divergence import axes_of, kind_of, predict_fp16_divergence, verdict
+from aneforge.chips.divergence_axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
+from aneforge.chips.evidence import Fact
+from aneforge.chips.hal import hal_fields
+from aneforge.chips.names import target
+from aneforge.errors import AneforgeError, CrossChipFP16Warning, PrecisionWarning, UnknownNameError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definitions
-from aneforge.model import Model
-from aneforge.numerics.loss_warnings import warn_losses
+from aneforge.numerics.analysis import warn_losses
+from aneforge.study.model import Model
 from aneforge.study.programs import compile_all
 from aneforge.study.verdicts import graph_verdicts
-from aneforge.targets import store
-from aneforge.targets.chip import all_targets
-from aneforge.targets.evidence import Fact
-from aneforge.targets.hal import hal_fields
-from aneforge.targets.names import target
 
 INF = math.inf
 CHIPS = {"m1": "h13", "m2": "h14g", "m3": "h15", "m4": "h16g", "m5": "h17", "m6": "h18g"}

@@ -14,16 +14,16 @@ import pytest
 from random_graphs import random_graph
 
 import aneforge as af
-from aneforge.anec.interpret import named_constants, rule_of
-from aneforge.cli.model_file import load_model
+from aneforge.cli.options import load_model
+from aneforge.engine.interpret import named_constants, rule_of
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.stable_forms import STABLE_FORMS
-from aneforge.numerics.cures import CURES, reduce_sum_to_matmul, rewritten
-from aneforge.numerics.identity import digests
+from aneforge.numerics.causes import CURES, reduce_sum_to_matmul, rewritten
+from aneforge.numerics.moves import digests
+from aneforge.numerics.ranges import Value, rounded, rounding
 from aneforge.numerics.transfer import walk
-from aneforge.numerics.values import Value, rounded, rounding
-from aneforge.report import report
+from aneforge.reports import report
 from aneforge.sim.compare import differences
 from aneforge.sim.engine import Engine
 from aneforge.sim.executor import stored_constant

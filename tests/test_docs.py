@@ -91,7 +91,10 @@ def test_reference_pages_are_generated_and_others_are_written():
             assert command[1] == BY_SCRIPT.get(name, by_make), page
 
 
-ROOMS = ("report", "plans", "sweep", "serve", "advice", "codecs", "train", "validate", "codegen", "numerics")
+ROOMS = (
+    *("reports", "reports.sweep", "reports.serve", "study", "study.validate"),
+    *("advice", "graph.codecs", "train", "codegen", "numerics"),
+)
 
 
 @pytest.mark.skipif(not FACTS.is_dir(), reason="the published measurements are not beside this checkout")

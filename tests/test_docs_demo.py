@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 
 import pytest
 
-from aneforge.arguments import chips_of
+from aneforge.formats.arguments import chips_of
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"

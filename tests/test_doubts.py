@@ -12,7 +12,7 @@ from aneforge.graph.graph import Graph
 from aneforge.sim.tables import fitted
 from aneforge.study.doubts import doubts_of_graph
 
-pytestmark = pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::aneforge.errors.PrecisionWarning")
 RNG = np.random.default_rng(11)
 GAIN, OFFSET = np.linspace(0.5, 1.5, 64), np.linspace(-1.0, 1.0, 64)
 

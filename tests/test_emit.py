@@ -10,13 +10,16 @@ import pytest
 from random_graphs import random_graph
 
 import aneforge as af
-from aneforge.codegen import ContainerError, decode, emit, read_container
-from aneforge.codegen.assemble import Parts, Tensor, assemble
-from aneforge.codegen.meanings import resolved
+from aneforge.codegen.assemble import CallerTensor, Parts, assemble
+from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.container import read_container
+from aneforge.codegen.decoding import decode
+from aneforge.codegen.dialect import resolved
+from aneforge.codegen.emission import emit
 from aneforge.codegen.record import debug_bytes, read_debug
 from aneforge.codegen.tasks import Task
 from aneforge.errors import AneforgeError
-from aneforge.model import Model
+from aneforge.study.model import Model
 
 rng = np.random.default_rng(21)
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -342,7 +345,7 @@ def as_vendor(container, names):
     ]
     shapes = {port.name: port for port in container.ports}
     tensors = [
-        Tensor(name, shapes[name].role, shapes[name].shape, row_bytes=shapes[name].strides[2]) for name in names
+        CallerTensor(name, shapes[name].role, shapes[name].shape, row_bytes=shapes[name].strides[2]) for name in names
     ]
     return assemble(Parts("h13", tensors, tasks, container.constants, 0x4000 if len(tasks) > 1 else 0))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
+from aneforge.chips import native_streams
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import Encoded
 
@@ -139,7 +140,7 @@ def network():
 def test_a_program_keeps_what_the_chip_streams_and_expands_the_rest(chip):
     """compression.json native_streams_by_family5 decides, and nothing else."""
     program = af.compile(network(), target=chip).program
-    streams = af.targets.native_streams(af.target(chip).family5)
+    streams = native_streams(af.target(chip).family5)
     stored = [each.encoding for each in program.weights]
     assert stored == [
         "int8" if "int8" in streams else "fp16",

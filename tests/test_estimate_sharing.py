@@ -10,18 +10,17 @@ from split_kit import encoder
 from study_kit import partitions_for
 
 import aneforge as af
+from aneforge.chips.chip import compiler_target, target_names
+from aneforge.chips.costs import first_load_of, wake_of, watts_by_data
+from aneforge.chips.names import target
 from aneforge.compiler.compile import compile_target
 from aneforge.compiler.pipeline import _alike
 from aneforge.compiler.shown import Schedule
-from aneforge.cost.columns import columns_of
 from aneforge.cost.estimate import _known_demands, demands_of, estimate_program
-from aneforge.cost.layers import Surroundings, times_of
+from aneforge.cost.layers import Surroundings, columns_of, times_of
 from aneforge.cost.program import residents_of, work_of_program
 from aneforge.graph.graph import Graph
 from aneforge.study.programs import compile_all
-from aneforge.targets.chip import compiler_target, target_names
-from aneforge.targets.lifecycle import first_load_of, wake_of, watts_by_data
-from aneforge.targets.names import target
 
 RNG = np.random.default_rng(5)
 

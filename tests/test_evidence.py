@@ -14,7 +14,7 @@ import pytest
 from evidence_kit import EXTRACT
 
 from aneforge.cost.evaluate import figures, predict, read_rows
-from aneforge.gate.evaluate import evaluate
+from aneforge.study.agreement import evaluate
 
 TIMES = read_rows(EXTRACT / "times.json")
 RATIOS = {

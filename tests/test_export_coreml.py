@@ -12,12 +12,12 @@ import test_graph_ops
 from test_lower import built
 
 import aneforge as af
-from aneforge.codecs import encode
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.errors import AneforgeError
-from aneforge.exports import ExportError
-from aneforge.exports.ops import REFUSED, RULES
+from aneforge.formats.exports import ExportError
+from aneforge.formats.exports.mil import REFUSED, RULES
 from aneforge.graph import definitions
+from aneforge.graph.codecs.encoding import encode
 from aneforge.graph.encoding import Encoded
 
 pytest.importorskip("coremltools")

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.codecs import encode, flow_of
-from aneforge.codecs.storages import streamed_storages
+from aneforge.chips import all_targets, native_streams, store, target
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.families import Family
+from aneforge.chips.hal import OLD_BUILD, hal_fields
+from aneforge.chips.streams import LayerConditions
+from aneforge.compiler.storage import flow_of, streamed_storages
 from aneforge.errors import ArgumentError
-from aneforge.targets import all_targets, native_streams, store, target
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.families import Family
-from aneforge.targets.hal import OLD_BUILD, hal_fields
-from aneforge.targets.streams import LayerConditions
+from aneforge.graph.codecs.encoding import encode
 
 SEED = {
     "OLDER": set(),

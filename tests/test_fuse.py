@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 from test_lower import graphs, values_of
 
 import aneforge as af
-from aneforge.anec import AnecError, Module, Op, TensorType, Trait, interpret, kinds_with, parse, verify
-from aneforge.anec.tensor_type import Params
+from aneforge.chips import store, target
 from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.fuse.slots import SLOTS, slot_count
 from aneforge.compiler.lower import lower
 from aneforge.compiler.passes import PASSES, checked_order, run_passes
+from aneforge.engine.interpret import interpret
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.tensor_type import Params
+from aneforge.engine.text import parse
+from aneforge.engine.traits import Trait
+from aneforge.engine.verify import verify
 from aneforge.errors import UnknownNameError
 from aneforge.graph.weights import intern_weight
-from aneforge.targets import store, target
 
 M1 = target("h13")
 MAP = TensorType((1, 1, 8, 4, 4))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from aneforge.chips import sources, store
 from aneforge.errors import AneforgeError
-from aneforge.gate.evaluate import Answer, evaluate, query_of, target_of_row, verdict
-from aneforge.targets import sources, store
+from aneforge.study.agreement import Answer, evaluate, query_of, target_of_row, verdict
 
 FACTS = Path(__file__).resolve().parents[2] / "shared" / "facts"
 VERDICTS = FACTS / "silicon" / "verdicts_train.json"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from aneforge import target
-from aneforge.compiler.legal.query import ALL_RUNTIMES, RUNTIMES, SYMBOLIC
+from aneforge.chips import sources, store
+from aneforge.compiler.legal.judge import judge
+from aneforge.compiler.legal.query import ALL_RUNTIMES, RUNTIMES, SYMBOLIC, Query
 from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.legal.rules.base import STAGES, rule_records
-from aneforge.compiler.legal.rules.placement import estimate_us, placed
+from aneforge.compiler.legal.rules.programs import estimate_us, placed
 from aneforge.compiler.legal.rules.status import known_names
 from aneforge.errors import AneforgeError
-from aneforge.gate import Query, judge
-from aneforge.targets import sources, store
 
 X = ((1, 8, 64, 64),)
 MAP = ((1, 64, 32, 32),)

@@ -12,7 +12,7 @@ import aneforge as af
 from aneforge.cli import say
 from aneforge.cli.app import app
 from aneforge.errors import AneforgeError
-from aneforge.train.scale import FP16, PRODUCT, advise
+from aneforge.train.loop import FP16, PRODUCT, advise
 
 NET = """
 import numpy as np

@@ -13,7 +13,7 @@ import pytest
 
 import aneforge as af
 from aneforge.graph import definitions
-from aneforge.graph import layer_builders as native
+from aneforge.graph import layer_forms as native
 
 RNG = np.random.default_rng(20240607)
 

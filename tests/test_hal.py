@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aneforge.chips import Hal, all_targets, target
+from aneforge.chips.hal import hal_fields
+from aneforge.chips.store import load
 from aneforge.errors import AneforgeError, UnknownNameError, UnknownValueError
-from aneforge.targets import Hal, all_targets, target
-from aneforge.targets.hal import hal_fields
-from aneforge.targets.store import load
 
 M1 = target("h13").hal
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from aneforge.cli import say
 from aneforge.cli.app import app
-from aneforge.cli.help import words_and_examples
+from aneforge.cli.commands import words_and_examples
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = command_names()
@@ -153,7 +153,7 @@ def invoke(line: str):
 def files(tmp_path, monkeypatch):
     """Every file that an example names."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("aneforge.probes.readings", lambda chip: [])  # seconds a chip, and tested elsewhere
+    monkeypatch.setattr("aneforge.study.probes.readings", lambda chip: [])  # seconds a chip, and tested elsewhere
     own = ROOT / "examples"
     Path("net.py").write_text(NET)
     for name in ("model.onnx", "old.onnx", "new.onnx"):

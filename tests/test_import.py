@@ -9,7 +9,7 @@ import import_facts
 import pytest
 import write_docs
 
-from aneforge.targets import store
+from aneforge.chips import store
 
 FACTS = Path(__file__).resolve().parents[2] / "shared" / "facts"
 here = pytest.mark.skipif(not FACTS.is_dir(), reason="the published facts are not beside this checkout")

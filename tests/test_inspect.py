@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from container_kit import NAMES, assembled, indexed, small_file
 
-from aneforge.codegen import read_container
+from aneforge.codegen.container import read_container
 from aneforge.codegen.describe import differences, task_in_full, tree
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

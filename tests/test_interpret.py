@@ -8,10 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from aneforge.anec import AnecError, Module, Op, TensorType, parse, spec_names, structural_names, verify
-from aneforge.anec.interpret import interpret, interpreted_names
-from aneforge.anec.interpret_units import UNITS
-from aneforge.anec.tensor_type import Params
+from aneforge.engine.interpret import interpret, interpreted_names
+from aneforge.engine.interpret_units import UNITS
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.spec import spec_names, structural_names
+from aneforge.engine.tensor_type import Params
+from aneforge.engine.text import parse
+from aneforge.engine.verify import verify
 from aneforge.graph.weights import intern_weight
 
 RNG = np.random.default_rng(94)

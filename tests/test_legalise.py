@@ -13,23 +13,25 @@ from hypothesis import strategies as st
 from test_fuse import layers
 
 import aneforge as af
-from aneforge.anec import AnecError, Module, Op, TensorType, interpret, parse, verify
-from aneforge.anec.tensor_type import Params
+from aneforge.chips import all_targets, target
+from aneforge.chips.streams import LayerConditions, WeightForm, weight_flow
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.fuse.slots import SLOTS
 from aneforge.compiler.legalise import LEGALISATION
-from aneforge.compiler.legalise.kernel_memory import exceeds_kernel_memory, layer_conditions
-from aneforge.compiler.legalise.pieces import Piece, pieces_of
+from aneforge.compiler.legalise.kernels import Piece, exceeds_kernel_memory, layer_conditions, pieces_of
 from aneforge.compiler.legalise.relabel import Relayer, recut, spans
+from aneforge.compiler.legalise.resizes import interpolation, kernel_size
 from aneforge.compiler.legalise.strides import factors
-from aneforge.compiler.legalise.upsampling import interpolation, kernel_size
 from aneforge.compiler.lower import lower
 from aneforge.compiler.passes import PASSES, checked_order, run_pass, run_passes
 from aneforge.compiler.refusal import CompileError, RefusedOps
+from aneforge.engine.interpret import interpret
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.tensor_type import Params
+from aneforge.engine.text import parse
+from aneforge.engine.verify import verify
 from aneforge.graph.weights import intern_weight
-from aneforge.targets import all_targets, target
-from aneforge.targets.streams import LayerConditions, WeightForm, weight_flow
 
 MAP = TensorType((1, 1, 8, 6, 6))
 PORTS = ("live_in", "const_in", "live_out")
@@ -1209,7 +1211,7 @@ def test_a_divisor_that_is_computed_does_not_match():
 
 
 def test_legacy_forms_are_a_matter_of_data(monkeypatch):
-    from aneforge.compiler.legalise import legacy
+    from aneforge.compiler.legalise import floors as legacy
 
     rows = {kind: {**legacy._rule(kind), "families": ["A17"]} for kind in ("reshape", "broadcast", "div")}
     monkeypatch.setattr(legacy, "_rule", rows.__getitem__)

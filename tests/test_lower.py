@@ -14,13 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aneforge as af
-from aneforge.anec import parse, rank5, verify
-from aneforge.anec.interpret import interpret
 from aneforge.compiler import LoweringError, lower
 from aneforge.compiler.legal.passes import rewritten_for
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.lower import rewritten_ops
 from aneforge.compiler.lower.builder import rules
+from aneforge.engine.interpret import interpret
+from aneforge.engine.native import rank5
+from aneforge.engine.text import parse
+from aneforge.engine.verify import verify
 from aneforge.graph import Graph, definitions
 
 RNG = np.random.default_rng(22)

@@ -7,7 +7,7 @@ import pytest
 
 import aneforge as af
 from aneforge.errors import LoadError
-from aneforge.frontends.importer.many_axes import with_few_axes
+from aneforge.formats.importer.many_axes import with_few_axes
 from aneforge.graph.node import MAX_RANK, many_axes
 
 RNG = np.random.default_rng(5)

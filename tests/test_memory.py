@@ -14,20 +14,20 @@ from test_fuse import Build
 from test_schedule import ALL, M1, named, square_map
 
 import aneforge as af
-from aneforge.anec import TensorType, interpret, parse
-from aneforge.codegen.meanings import meaning_of
-from aneforge.compiler.banks import BANK_BYTES, bank, conflict_depth, spread_rows
+from aneforge.chips import store, target
+from aneforge.codegen.dialect import meaning_of
 from aneforge.compiler.facts import facts_of
-from aneforge.compiler.footprint import Footprint, in_memory
+from aneforge.compiler.footprint import BANK_BYTES, Footprint, bank, conflict_depth, in_memory, spread_rows
 from aneforge.compiler.memory import MEMORY
-from aneforge.compiler.memory.allocation import Allocation, allocation_of
+from aneforge.compiler.memory.allocation import Allocation, LiveBuffer, allocation_of
 from aneforge.compiler.memory.layout import Arena, pack
-from aneforge.compiler.memory.liveness import LiveBuffer
 from aneforge.compiler.passes import run_passes
 from aneforge.compiler.plan import plan_of
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.compiler.schedule.layers import LayerGraph
-from aneforge.targets import store, target
+from aneforge.engine.interpret import interpret
+from aneforge.engine.ir import TensorType
+from aneforge.engine.text import parse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "shared" / "facts" / "hwx" / "examples"
 UP_TO = {name: MEMORY[: place + 1] for place, name in enumerate(MEMORY)}

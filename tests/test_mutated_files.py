@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge import budgets
+from aneforge import files as budgets
 from aneforge.errors import AneforgeError
 
 kit = pytest.importorskip("coreml_kit")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aneforge.chips import Family, all_targets, resolve, runtime_arch, target, target_names
+from aneforge.chips.store import load
 from aneforge.errors import AneforgeError, FamilyError, UnknownNameError
-from aneforge.targets import Family, all_targets, resolve, runtime_arch, target, target_names
-from aneforge.targets.store import load
 
 NAMES = load("names")
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.anec.layers import layer_of
+from aneforge.engine.layers import layer_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::aneforge.cost.estimate.DispatchFloorWarning"),
-    pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::aneforge.errors.PrecisionWarning"),
 ]
 ROOT = Path(__file__).resolve().parents[1]
 HALF_STEP = 2.0**-11

@@ -9,8 +9,8 @@ import pytest
 from netplist_kit import RNG, bits, half, readable_tags, refusal, unit, written
 
 import aneforge as af
-from aneforge.frontends import LoadError
-from aneforge.native import layer_types
+from aneforge.engine.native import layer_types
+from aneforge.errors import LoadError
 
 X = RNG.standard_normal((2, 4, 6, 8))
 

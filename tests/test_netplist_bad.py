@@ -14,11 +14,10 @@ import pytest
 from netplist_kit import bits, constant, document, half, port, save, unit, written
 
 import aneforge as af
-from aneforge import budgets
-from aneforge.errors import AneforgeError
-from aneforge.frontends import LoadError
-from aneforge.frontends.netplist.document import PropertyListError, parse
-from aneforge.targets import store
+from aneforge import files as budgets
+from aneforge.chips import store
+from aneforge.errors import AneforgeError, LoadError
+from aneforge.formats.netplist.document import PropertyListError, parse
 
 RELU = {"Type": "ReLU"}
 PLANE = (1, 4, 4, 4)

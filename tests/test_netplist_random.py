@@ -10,9 +10,9 @@ import pytest
 from netplist_kit import bits, constant, readable_tags, unit, written
 
 import aneforge as af
+from aneforge.engine.native import layer_type
 from aneforge.errors import AneforgeError
-from aneforge.exports import ExportError
-from aneforge.native import layer_type
+from aneforge.formats.exports import ExportError
 
 COUNT = int(os.environ.get("ANEFORGE_MUTATIONS", "40"))
 SHAPES = [(1, 4, 6, 8), (2, 4, 6, 8), (1, 3, 1, 16), (1, 3, 1, 1), (1, 1, 6, 6), (1, 1, 1, 1), (1, 8, 1, 1)]

@@ -15,10 +15,10 @@ from netplist_kit import bits, constant, half, readable_tags, unit, written
 
 import aneforge as af
 from aneforge.cli import export
+from aneforge.engine.native import layer_type
 from aneforge.errors import AneforgeError, ArgumentError
-from aneforge.exports import ExportError
-from aneforge.frontends.netplist import read_procedure
-from aneforge.native import layer_type
+from aneforge.formats.exports import ExportError
+from aneforge.formats.netplist import read_procedure
 
 CHIPS = ("h13", "h17s")
 PLANE, ROW, POINTS = (1, 4, 6, 8), (1, 2, 1, 16), (1, 3, 1, 1)

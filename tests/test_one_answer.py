@@ -7,14 +7,14 @@ import pytest
 from random_graphs import random_graph, rewritten_graph
 
 import aneforge as af
-from aneforge.anec.interpret import interpret
+from aneforge.chips import Family, all_targets
 from aneforge.compiler.legal.bounds import REORDERED
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.refusal import CompileError
+from aneforge.engine.interpret import interpret
 from aneforge.graph import Graph
-from aneforge.model import Model
 from aneforge.sim.nodes import NodeValues
-from aneforge.targets import Family, all_targets
+from aneforge.study.model import Model
 
 NAMES = [each.name for each in all_targets(only_28=True)]
 CHIPS = ("h12", "h13", "h14g", "h15", "h17", "h18g", "u1")
@@ -208,7 +208,7 @@ def test_the_error_of_a_form_stays_within_its_bound(form):
 
 def _interpreted(program, feeds):
     """The float64 value of every node that a program has."""
-    from aneforge.anec.interpret import node_meanings
+    from aneforge.engine.interpret import node_meanings
 
     return node_meanings(program.module, feeds)
 

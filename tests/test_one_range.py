@@ -12,6 +12,7 @@ from random_graphs import random_graph, rewritten_graph
 from test_diverges import mixed_graph, quantised_graph
 
 import aneforge as af
+from aneforge.chips import all_targets
 from aneforge.compiler.legal.findings import (
     ANY_DATA,
     ANY_FINITE,
@@ -28,21 +29,18 @@ from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import remade
 from aneforge.graph.ops.host import host
 from aneforge.graph.reference import evaluate
-from aneforge.model import Model, warn_of
-from aneforge.numerics.alike import one_of_each_arithmetic
 from aneforge.numerics.analysis import analysis, has_questions
 from aneforge.numerics.losses import LOSSES, Risk
-from aneforge.numerics.promises import promised_values
+from aneforge.numerics.ranges import OPEN, Value, one_of_each_arithmetic, promised_values
 from aneforge.numerics.transfer import walk
-from aneforge.numerics.values import OPEN, Value
-from aneforge.report import report
+from aneforge.reports import report
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import gained, gained_plain
 from aneforge.sim.mac import CEILING
 from aneforge.sim.nodes import NodeValues
 from aneforge.study import calibrate, divergences_between, graph_verdicts, risks_on
+from aneforge.study.model import Model, warn_of
 from aneforge.study.programs import compile_all
-from aneforge.targets import all_targets
 
 CHIPS = one_of_each_arithmetic({chip.name: chip for chip in all_targets(only_28=True)})
 """One target of each kind of arithmetic."""

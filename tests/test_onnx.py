@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.cli.model_file import load_model
-from aneforge.frontends import LoadError
+from aneforge.cli.options import load_model
+from aneforge.errors import LoadError
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -256,7 +256,7 @@ def test_files_that_are_no_models(tmp_path):
 
 def test_the_commands_take_onnx_files(tmp_path, capsys):
     from aneforge.cli import check
-    from aneforge.cli.model_file import ModelFile
+    from aneforge.cli.options import ModelFile
 
     assert len(load_model(str(cnn(tmp_path))).outputs) == 1
     file = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"], "act")], {"x": ["batch", 4]}, ["y"])

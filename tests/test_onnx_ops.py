@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.frontends import LoadError
-from aneforge.frontends.onnx.node import Node, apply
-from aneforge.frontends.onnx.table import PREFERRED
+from aneforge.errors import LoadError
+from aneforge.formats.onnx.node import OnnxNode, apply
+from aneforge.formats.onnx.table import PREFERRED
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -670,7 +670,7 @@ def test_attention_as_products(samples, settings):
     rng = np.random.default_rng(34)
     arrays = [half(rng, samples, 4, 5, 8), half(rng, samples, 2, 5, 8), half(rng, samples, 2, 5, 8)]
     given = [af.input(each.shape) for each in arrays]
-    node = Node("Attention", "attend", 23, dict(settings), inputs=given)
+    node = OnnxNode("Attention", "attend", 23, dict(settings), inputs=given)
     found = apply(PREFERRED["Attention"], node)
     assert isinstance(found, af.Tensor)
     proto = helper.make_node("Attention", ["q", "k", "v"], ["y"], **settings)
@@ -686,7 +686,7 @@ def test_a_mask_of_truth_values_is_added():
     given = [af.input(each.shape) for each in arrays]
     mask = rng.random((4, 5)) > 0.4
     mask[:, 0] = True
-    found = apply(PREFERRED["Attention"], Node("Attention", "attend", 23, inputs=[*given, mask]))
+    found = apply(PREFERRED["Attention"], OnnxNode("Attention", "attend", 23, inputs=[*given, mask]))
     assert isinstance(found, af.Tensor)
     proto = helper.make_node("Attention", ["q", "k", "v", "m"], ["y"])
     feeds = dict(zip("qkv", arrays, strict=True)) | {"m": mask}
@@ -695,7 +695,7 @@ def test_a_mask_of_truth_values_is_added():
     assert found.op == "matmul"
     mask[2] = False  # such a row gives zeros, which the layer does not
     with pytest.raises(LoadError, match="a row of the mask excludes every key"):
-        apply(PREFERRED["Attention"], Node("Attention", "attend", 23, inputs=[*given, mask]))
+        apply(PREFERRED["Attention"], OnnxNode("Attention", "attend", 23, inputs=[*given, mask]))
 
 
 # Refusals.

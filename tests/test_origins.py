@@ -16,8 +16,8 @@ from aneforge.graph import Graph
 from aneforge.graph.forms import applied
 from aneforge.graph.layer_forms import OP_FORMS
 from aneforge.graph.origins import Origin, derived_names, merged
-from aneforge.recognise import walk
-from aneforge.recognise.walk import recognised
+from aneforge.graph.recognise import walk
+from aneforge.graph.recognise.walk import recognised
 from aneforge.study.study import Study
 
 ENCODER, DETECTOR = "examples/tiny_encoder.onnx", "examples/detector.onnx"

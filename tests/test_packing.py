@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aneforge.codegen import ContainerError
+from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.packing import (
     CORES,
     lanes_of,

@@ -13,7 +13,7 @@ import pytest
 import aneforge as af
 from aneforge.errors import AneforgeError
 from aneforge.study.placement import fixed_costs, likely
-from aneforge.study.split import ENGINE, HOST, split
+from aneforge.study.regions import ENGINE, HOST, split
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper, TensorProto = onnx.helper, onnx.numpy_helper, onnx.TensorProto

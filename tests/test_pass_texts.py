@@ -15,10 +15,10 @@ from test_pass_texts_kit import Case, after
 from test_pass_texts_legalise import LEGALISE, PRODUCT, RESIZES, SLICES, STRIDES, TURN
 from test_pass_texts_place import MEMORY, SCHEDULE
 
+from aneforge.chips import all_targets, store, target
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import CODE_PASSES, PHASES
-from aneforge.targets import all_targets, store, target
 
 TABLE = {1: FUSE, 2: LEGALISE, 3: SCHEDULE, 4: MEMORY}
 CASES = [case for cases in TABLE.values() for case in cases]

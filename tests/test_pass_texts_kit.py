@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aneforge.anec import Module, interpret, parse, read, verify, write
+from aneforge.chips import target
 from aneforge.compiler.passes import PASSES, run_passes
 from aneforge.compiler.pipeline import PIPELINE
 from aneforge.compiler.refusal import CompileError
+from aneforge.engine.interpret import interpret
+from aneforge.engine.ir import Module
+from aneforge.engine.text import parse, read, write
+from aneforge.engine.verify import verify
 from aneforge.graph.weights import intern_weight
-from aneforge.targets import target
 
 assert set(PIPELINE) == set(PASSES)  # to import the pipeline is to register every pass
 ALL = sorted({each for known in PASSES.values() for each in known.ensures})

@@ -12,17 +12,17 @@ from test_memory import padded_conv
 from test_schedule import ALL, M1
 
 import aneforge as af
-from aneforge.anec import parse, read, write
 from aneforge.compiler import program as program_module
 from aneforge.compiler.compile import compile_target
 from aneforge.compiler.labels import plan_from_labels
 from aneforge.compiler.memory import MEMORY
-from aneforge.compiler.memory.liveness import Liveness
+from aneforge.compiler.memory.allocation import Liveness
 from aneforge.compiler.passes import run_passes
 from aneforge.compiler.plan import plan_of
 from aneforge.compiler.program import Program
 from aneforge.compiler.schedule import SCHEDULE
-from aneforge.compiler.schedule.task_groups import budget
+from aneforge.compiler.schedule.groups import budget
+from aneforge.engine.text import parse, read, write
 from aneforge.graph import Graph
 
 ON_OPS = {"bridge", "data_path", "storage", "large_kernel", "piece", "passes", "folded", "weight_flow", "encoding"}

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 import aneforge as af
+from aneforge.chips.names import chip_label
 from aneforge.cli import plot
 from aneforge.cost.constants import basis_of
 from aneforge.errors import AneforgeError
-from aneforge.output.svg import Linear, Log, nice_step, shortened, text_width, wrapped
-from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
-from aneforge.targets.names import chip_label
+from aneforge.reports.plots import chips_svg, roofline_svg, timeline_svg
+from aneforge.svg import Linear, Log, nice_step, shortened, text_width, wrapped
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 BOUNDS = ("compute", "weights", "activations", "dispatch")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import aneforge as af
 from aneforge import _targets as tg
+from aneforge.chips import Family, all_targets
 from aneforge.errors import AneforgeError
-from aneforge.targets import Family, all_targets
 
 SILICON = [each.name for each in all_targets(only_28=True) if each.family5 and each.family5 >= Family.A13]
 CHIPS = ["m1", "m2", "m3", "m4"]

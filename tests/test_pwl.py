@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.graph.autodiff import gradients
+from aneforge.graph.reference import gradients
 
 CHIPS = ("m1", "m2", "m3", "m4", "m5", "m6", "h11", "h14c", "h15", "h16s", "h17d", "h18")
 KNOTS = np.linspace(-4, 4, 33)

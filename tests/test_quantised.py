@@ -11,17 +11,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 import aneforge as af
-from aneforge.anec import parse
 from aneforge.cost.program import work_of_program
-from aneforge.numerics.identity import digests
+from aneforge.engine.text import parse
+from aneforge.numerics.moves import digests
+from aneforge.numerics.ranges import Value
 from aneforge.numerics.transfer import walk
-from aneforge.numerics.values import Value
 from aneforge.sim import int8
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import narrowed, round_half
 
 # Sums of codes are driven to their ends here, and codes bound the data: compile says so.
-pytestmark = pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::aneforge.errors.PrecisionWarning")
 
 INTEGER_CHIPS = ["h16g", "h17s", "h18g"]
 OTHER_CHIPS = ["h13", "h14"]

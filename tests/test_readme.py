@@ -43,6 +43,6 @@ def test_it_explains_every_label_of_a_simulated_number():
 
 
 def test_it_explains_every_confidence():
-    from aneforge.targets.evidence import CONFIDENCE
+    from aneforge.chips.evidence import CONFIDENCE
 
     assert all(f"*{label}*" in README for label in (*CONFIDENCE, "unknown"))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.recognise import recognised
-from aneforge.recognise.table import ALL_RULES
+from aneforge.graph.recognise import recognised
+from aneforge.graph.recognise.table import ALL_RULES
 
 
 def settled(out: af.Tensor) -> af.Graph:

@@ -13,9 +13,9 @@ import pytest
 import aneforge as af
 from aneforge.advice.estimates import estimate_all
 from aneforge.errors import AneforgeError
-from aneforge.report.gather import report
-from aneforge.report.markdown import markdown
-from aneforge.report.tables import layers_csv, summary_csv
+from aneforge.reports.gather import report
+from aneforge.reports.markdown import markdown
+from aneforge.reports.tables import layers_csv, summary_csv
 from aneforge.study.checking import check
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

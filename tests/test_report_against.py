@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 import aneforge as af
 from aneforge.cli.app import app
 from aneforge.errors import AneforgeError
-from aneforge.report.against import compare_reports
-from aneforge.report.aligned import align
-from aneforge.report.gather import report
+from aneforge.reports.against import align, compare_reports
+from aneforge.reports.gather import report
 
 WEIGHT = np.full((8, 8, 3, 3), 0.1)
 

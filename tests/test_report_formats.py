@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 
 import aneforge as af
 from aneforge.cli.app import app
-from aneforge.codecs import encode
 from aneforge.errors import AneforgeError
-from aneforge.output import pages
-from aneforge.report import gather, html, whatif
-from aneforge.report.annotated import ops_of_nodes
-from aneforge.report.document import format_of
-from aneforge.report.gather import report
-from aneforge.report.programs import size_of
-from aneforge.report.rows import STATUSES
-from aneforge.report.saved import read_report, report_from_json
-from aneforge.report.trace import slots, trace_json
+from aneforge.graph.codecs.encoding import encode
+from aneforge.reports import gather, html, pages
+from aneforge.reports import gather as whatif
+from aneforge.reports.annotated import ops_of_nodes
+from aneforge.reports.document import format_of
+from aneforge.reports.gather import report
+from aneforge.reports.programs import size_of
+from aneforge.reports.rows import STATUSES
+from aneforge.reports.saved import read_report, report_from_json
+from aneforge.reports.trace import slots, trace_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DETECTOR = str(EXAMPLES / "detector.onnx")
@@ -223,7 +223,7 @@ def test_ctrl_c_leaves_the_old_files(detector, tmp_path, monkeypatch):
     def interrupted(told):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aneforge.report.tables.layers_csv", interrupted)
+    monkeypatch.setattr("aneforge.reports.tables.layers_csv", interrupted)
     with pytest.raises(KeyboardInterrupt):
         detector.save(tmp_path / "a.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

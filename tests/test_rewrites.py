@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_special import FINITE, ROUNDINGS, run16, ulps
 
 import aneforge as af
+from aneforge.chips import Family, op_status
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.bounds import BOUNDS
 from aneforge.compiler.legal.passes import rewritten_for
@@ -16,7 +17,6 @@ from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.legal.words import reject_message
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph, definitions, evaluate
-from aneforge.targets import Family, op_status
 
 FAMILIES = [Family.A13, Family.A14, Family.A15, Family.A16]
 QUICK = settings(

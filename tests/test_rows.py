@@ -14,16 +14,17 @@ import pytest
 from same_op_kit import described
 
 import aneforge as af
-from aneforge.frontends import LoadError, rows
-from aneforge.frontends.coreai.table import ROWS as CORE_AI
-from aneforge.frontends.coreml.table import ROWS as MIL
-from aneforge.frontends.importer.calls import CONTEXT, MISSING, called, parameters
-from aneforge.frontends.importer.op import Op
-from aneforge.frontends.onnx import node as onnx_node
-from aneforge.frontends.onnx.table import CONTRIB, PREFERRED
-from aneforge.frontends.onnx.table import ROWS as ONNX
-from aneforge.frontends.ops import OPS
-from aneforge.frontends.pytorch.table import ROWS as TORCH
+from aneforge.errors import LoadError
+from aneforge.formats import rows
+from aneforge.formats.coreai.table import ROWS as CORE_AI
+from aneforge.formats.coreml.table import ROWS as MIL
+from aneforge.formats.importer.calls import CONTEXT, MISSING, called, parameters
+from aneforge.formats.importer.op import FileOp
+from aneforge.formats.onnx import node as onnx_node
+from aneforge.formats.onnx.table import CONTRIB, PREFERRED
+from aneforge.formats.onnx.table import ROWS as ONNX
+from aneforge.formats.ops import OPS
+from aneforge.formats.pytorch.table import ROWS as TORCH
 
 FORMATS = {"Core AI": CORE_AI, "MIL": MIL, "ONNX": ONNX, "com.microsoft": CONTRIB, "PyTorch": TORCH}
 X = (1, 8, 4, 4)
@@ -121,7 +122,7 @@ def by_names(row: rows.Row, given: dict[str, Any]) -> Any:
         own.get(name, name): value if isinstance(value, list) and name == "values" else [as_array(value)]
         for name, value in given.items()
     }
-    return rows.apply(row, Op(row.op, "op", arguments, outputs=OUTPUTS))
+    return rows.apply(row, FileOp(row.op, "op", arguments, outputs=OUTPUTS))
 
 
 def as_array(value: Any) -> Any:
@@ -143,7 +144,7 @@ def by_node(row: rows.Row, given: dict[str, Any]) -> Any:
         attrs["pads"] = [*attrs["pads"][::2], *attrs["pads"][1::2]]
     if "auto_pad" in attrs:
         attrs["auto_pad"] = "NOTSET"
-    return onnx_node.apply(row, onnx_node.Node(row.op, "op", 21, attrs, ["y"], inputs))
+    return onnx_node.apply(row, onnx_node.OnnxNode(row.op, "op", 21, attrs, ["y"], inputs))
 
 
 def by_signature(row: rows.Row, given: dict[str, Any]) -> Any:
@@ -154,8 +155,8 @@ def by_signature(row: rows.Row, given: dict[str, Any]) -> Any:
     return called(row.function, bound, as_op(row, bound))
 
 
-def as_op(row: rows.Row, given: dict[str, Any]) -> Op:
-    return Op(row.op, "op", {key: listed(value) for key, value in given.items()}, outputs=OUTPUTS)
+def as_op(row: rows.Row, given: dict[str, Any]) -> FileOp:
+    return FileOp(row.op, "op", {key: listed(value) for key, value in given.items()}, outputs=OUTPUTS)
 
 
 def listed(value: Any) -> list[Any]:
@@ -207,7 +208,7 @@ def test_most_common_ops_are_compared() -> None:
 @pytest.mark.parametrize("label", FORMATS)
 def test_an_argument_that_no_row_knows_is_refused_by_name(label: str) -> None:
     for row in FORMATS[label].values():
-        if all(parameter.kind in (CONTEXT, "Node") for parameter in parameters(row.function)):
+        if all(parameter.kind in (CONTEXT, "OnnxNode") for parameter in parameters(row.function)):
             continue  # the function reads the whole node
         with pytest.raises(LoadError, match="argument 'nonsense' is not supported; the reader takes"):
             row.bind([], {"nonsense": 1})

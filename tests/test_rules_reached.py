@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 import aneforge as af
+from aneforge.chips import all_targets, store
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal import judge, programs
 from aneforge.compiler.legal.patterns import PATTERNS, convolution_runs, matched_patterns
 from aneforge.compiler.legal.query import CHAIN, ROUTES, RUNTIMES
 from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.legal.rules.base import ANY, UNREACHED, limits_for, matches, rule_reads, rule_records
-from aneforge.compiler.legal.rules.raised import RAISED
-from aneforge.compiler.legalise import program_size
+from aneforge.compiler.legal.rules.native import RAISED
+from aneforge.compiler.legalise import kernels as program_size
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.host import host
 from aneforge.numerics.losses import LOSSES
-from aneforge.targets import all_targets, store
 
 PACKAGE = Path(af.__file__).parent
 

@@ -14,16 +14,14 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge import budgets, cli
-from aneforge.baseline.junit import junit_text
-from aneforge.baseline.outcome import Outcome, Report
-from aneforge.baseline.sarif import sarif_text
+from aneforge import cli, text
+from aneforge import files as budgets
 from aneforge.errors import AneforgeError, LoadError, UnknownNameError, first_line, shown
-from aneforge.frontends import onnx_graph
-from aneforge.frontends.onnx.costs import cost_of
-from aneforge.inputs import read_arrays
-from aneforge.output import text
-from aneforge.output.files import write_arrays, write_folder, write_whole, written_file, written_folder
+from aneforge.files import write_arrays, write_folder, write_whole, written_file, written_folder
+from aneforge.formats import onnx_graph
+from aneforge.formats.onnx.language import cost_of
+from aneforge.reports.baseline.outcome import BaselineReport, ChangeOutcome, junit_text, sarif_text
+from aneforge.sim.inputs import read_arrays
 from aneforge.study import divergences_between, risks_on
 
 onnx = pytest.importorskip("onnx")
@@ -147,8 +145,8 @@ def test_names_of_a_graph_file_cannot_start_a_line(tmp_path):
 def test_tables_and_reports_show_escapes():
     assert text.columns(("name",), [(EVIL,)]).splitlines()[2] == SAFE
     assert SAFE in text.pairs([(EVIL, "1", "x")])
-    outcome = Outcome("bits-changed", "h13", EVIL, EVIL, None, f"{EVIL} has other bits")
-    report = Report(EVIL, ("h13",), (outcome,))
+    outcome = ChangeOutcome("bits-changed", "h13", EVIL, EVIL, None, f"{EVIL} has other bits")
+    report = BaselineReport(EVIL, ("h13",), (outcome,))
     for written in (junit_text(report), sarif_text(report, "m.onnx", "0")):
         assert "::error" in written
         assert not any(line.lstrip().startswith("::") for line in written.splitlines())

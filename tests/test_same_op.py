@@ -16,7 +16,7 @@ import pytest
 from same_op_kit import assert_same
 
 import aneforge as af
-from aneforge.frontends import coreml
+from aneforge.formats import coreml
 from aneforge.study.risk import risks_on
 
 with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from same_op_kit import assert_same
 from same_op_rows import LAYERS, one, onnx_graph
 
 import aneforge as af
-from aneforge.frontends import coreml
+from aneforge.formats import coreml
 
 kit = pytest.importorskip("coreml_kit")
 pytestmark = pytest.mark.filterwarnings("ignore")

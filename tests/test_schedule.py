@@ -7,19 +7,18 @@ import pytest
 from test_fuse import MAP, Build
 
 import aneforge as af
-from aneforge.anec import TensorType, parse
-from aneforge.anec.tensor_type import Params
+from aneforge.chips import target
 from aneforge.compiler.compile import compile_target
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import PASSES, run_passes
 from aneforge.compiler.schedule import SCHEDULE
-from aneforge.compiler.schedule.chains import chain_obstacle
-from aneforge.compiler.schedule.co_issue import co_issue_obstacle
+from aneforge.compiler.schedule.groups import budget, chain_obstacle, co_issue_obstacle
 from aneforge.compiler.schedule.layers import LayerGraph
-from aneforge.compiler.schedule.task_groups import budget
+from aneforge.engine.ir import TensorType
+from aneforge.engine.tensor_type import Params
+from aneforge.engine.text import parse
 from aneforge.graph import Graph
-from aneforge.targets import target
 
 M1 = target("h13")
 MB = 1 << 20

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.targets.numeric_facts import numeric_record
+from aneforge.chips.limits import numeric_record
 
 H17 = ["h17s", "h17"]
 SIDE = 512

@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
+from aneforge.chips import host
 from aneforge.errors import AneforgeError, UnknownNameError
-from aneforge.targets import host
 
 SEED_LINES = """
 import aneforge as af
@@ -127,7 +127,7 @@ def test_divergence_refuses_nonsense(arguments):
         tg.predict_fp16_divergence(*arguments)
 
 
-@pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.CrossChipFP16Warning")
+@pytest.mark.filterwarnings("ignore::aneforge.errors.CrossChipFP16Warning")
 def test_cross_compile_check_never_passes_falsely(monkeypatch):
     import aneforge as af
     from aneforge import _targets as tg

@@ -13,7 +13,7 @@ import pytest
 import seed_tables as seed
 
 from aneforge import _targets as tg
-from aneforge.targets import (
+from aneforge.chips import (
     Family,
     Family8,
     all_targets,
@@ -29,10 +29,10 @@ from aneforge.targets import (
     stream_fact,
     target,
 )
-from aneforge.targets.chip import compiler_target
-from aneforge.targets.evidence import conflict
-from aneforge.targets.ops import lowered_to
-from aneforge.targets.store import load
+from aneforge.chips.chip import compiler_target
+from aneforge.chips.evidence import conflict
+from aneforge.chips.ops import lowered_to
+from aneforge.chips.store import load
 
 ANCHORS = {"h13": "h13", "A14": "h14", "A15": "h15", "A16": "h16", "A17": "h17s", "A18": "h18"}
 # Targets that a generation label of the seeds speaks of: "65536 at A16" holds from h16 up.

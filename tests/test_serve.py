@@ -18,16 +18,14 @@ import zipfile
 import pytest
 import sweep_kit
 
-from aneforge.arguments import graph_of
 from aneforge.errors import AneforgeError, LoadError
-from aneforge.report import report
-from aneforge.serve import Server
-from aneforge.serve import server as server_module
-from aneforge.serve.folder import remove_abandoned
-from aneforge.serve.jobs import MOST_WAITING, BusyError, Jobs
-from aneforge.serve.requests import RefusedError, is_from_here, is_known_host, safe_name
-from aneforge.serve.task import unpack
-from aneforge.workers import Limits
+from aneforge.formats.arguments import graph_of
+from aneforge.reports import report
+from aneforge.reports.serve import Server
+from aneforge.reports.serve import server as server_module
+from aneforge.reports.serve.jobs import MOST_WAITING, BusyError, Jobs, remove_abandoned, unpack
+from aneforge.reports.serve.server import RefusedError, is_from_here, is_known_host, safe_name
+from aneforge.reports.workers import WorkerLimits
 
 EXAMPLES = sweep_kit.ROOT / "examples"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - that it is warned of is tested
@@ -85,7 +83,7 @@ def started():
     clients = []
 
     def start(**options):
-        options.setdefault("limits", Limits(120, 4 << 30))
+        options.setdefault("limits", WorkerLimits(120, 4 << 30))
         clients.append(Client(Server(port=0, target="m1,m5", **options)))
         return clients[-1]
 
@@ -245,12 +243,12 @@ def test_an_upload_that_breaks_off_leaves_nothing(started):
 
 
 def slow_job(monkeypatch, function):
-    monkeypatch.setattr("aneforge.serve.jobs.FUNCTION", f"serve_kit:{function}")
+    monkeypatch.setattr("aneforge.reports.serve.jobs.FUNCTION", f"serve_kit:{function}")
 
 
 def test_a_job_that_takes_too_long_is_ended(started, monkeypatch):
     slow_job(monkeypatch, "sleep")
-    client = started(limits=Limits(1.0))
+    client = started(limits=WorkerLimits(1.0))
     job, _ = client.upload("net.onnx", DETECTOR)
     assert (job["state"], job["error"]) == ("failed", "net.onnx: took more than 1 seconds, the limit of time")
     assert client.server.jobs.folder.uploads() == []
@@ -270,7 +268,7 @@ def test_a_job_that_dies_says_so_and_the_next_one_runs(started, monkeypatch):
 
 def test_a_job_that_needs_too_much_memory_is_ended(started, monkeypatch):
     slow_job(monkeypatch, "grow")
-    job, _ = started(limits=Limits(60, 1 << 30)).upload("net.onnx", DETECTOR)
+    job, _ = started(limits=WorkerLimits(60, 1 << 30)).upload("net.onnx", DETECTOR)
     assert job["error"] == "net.onnx: needs more than 1.00 GB, the limit of memory"
 
 
@@ -295,9 +293,9 @@ def test_too_many_jobs_are_refused_and_all_end_with_the_server(started, monkeypa
 
 
 def test_jobs_that_have_ended_are_forgotten_in_time(monkeypatch):
-    monkeypatch.setattr("aneforge.serve.jobs.FUNCTION", "serve_kit:refuse")
-    monkeypatch.setattr("aneforge.serve.jobs.MOST_KEPT", 1)
-    jobs = Jobs("m1", Limits(60), 1)
+    monkeypatch.setattr("aneforge.reports.serve.jobs.FUNCTION", "serve_kit:refuse")
+    monkeypatch.setattr("aneforge.reports.serve.jobs.MOST_KEPT", 1)
+    jobs = Jobs("m1", WorkerLimits(60), 1)
     try:
         added = []
         for _ in range(4):
@@ -312,7 +310,7 @@ def test_jobs_that_have_ended_are_forgotten_in_time(monkeypatch):
 
 
 def test_room_is_asked_for(monkeypatch):
-    jobs = Jobs("m1", Limits(60), 1)
+    jobs = Jobs("m1", WorkerLimits(60), 1)
     monkeypatch.setattr(jobs, "_most_open", 0)
     try:
         with pytest.raises(BusyError, match="at most that many may wait"):
@@ -370,7 +368,10 @@ def test_folders_that_are_not_an_ended_servers_stay(temporary, monkeypatch):
 def test_no_room_for_uploads_is_one_line(tmp_path):
     """Root may write anywhere, so the folder is one that nobody can make: below a file."""
     (tmp_path / "file").touch()
-    code = "import tempfile; tempfile.tempdir = {!r}; from aneforge.serve import Server; Server(port=0, target='m1')"
+    code = (
+        "import tempfile; tempfile.tempdir = {!r}; "
+        "from aneforge.reports.serve import Server; Server(port=0, target='m1')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code.format(str(tmp_path / "file" / "below"))],
         check=False,

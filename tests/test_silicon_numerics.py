@@ -15,12 +15,12 @@ import pytest
 from evidence_kit import evidence
 
 import aneforge as af
+from aneforge.chips import target
+from aneforge.chips.assumed import compile_fact
 from aneforge.compiler.compile import compile_target
 from aneforge.graph import Graph
 from aneforge.sim.executor import execute
 from aneforge.sim.tables import activation, look_up
-from aneforge.targets import target
-from aneforge.targets.assumed import compile_fact
 
 ROWS = json.loads(evidence("numbers.json", "silicon/numerics_train.json").read_text(encoding="utf-8"))["facts"]
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from test_pass_texts_kit import spelled_out
 
-from aneforge.anec import parse, verify
+from aneforge.chips import target
+from aneforge.engine.text import parse
+from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError
 from aneforge.graph.weights import intern_weight
 from aneforge.sim.engine import Engine
-from aneforge.sim.executor import Plan
-from aneforge.targets import target
+from aneforge.sim.executor import ExecutionPlan
 
 INTEGER_CHIPS = ["h16g", "h17s", "h18g"]
 OTHER_CHIPS = ["h13", "h14"]
@@ -23,7 +24,7 @@ def simulated(text, chip, feeds, **weights):
         text = text.replace(f'"${name}"', f'"{weight.key}"')
     module = parse(spelled_out(text))
     module.weights.update({weight.key: weight for weight in held.values()})
-    plan = Plan(verify(module), Engine.of(target(chip)), {})
+    plan = ExecutionPlan(verify(module), Engine.of(target(chip)), {})
     return plan.run({name: np.asarray(value, np.float64) for name, value in feeds.items()}).outputs["y"]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from aneforge.sim import convolution
 from aneforge.sim.convolution import winograd_fits, winograd_kernels
+from aneforge.sim.half import Window
 from aneforge.sim.mac import products
 from aneforge.sim.tables import activation, constructed, look_up
-from aneforge.sim.window import Window
 
 erf = np.vectorize(math.erf)
 

@@ -15,10 +15,9 @@ from hypothesis.extra import numpy as hnp
 from aneforge.errors import AneforgeError
 from aneforge.sim import convolution, native
 from aneforge.sim.fast import settled_plain
-from aneforge.sim.half import decoded, gained_plain, narrowed_plain, paired_plain, widened_plain
+from aneforge.sim.half import Window, decoded, gained_plain, narrowed_plain, paired_plain, patches_plain, widened_plain
 from aneforge.sim.mac import Sums, accumulate, accumulate_plain, products
-from aneforge.sim.rules.reductions import line_sums
-from aneforge.sim.window import Window, patches_plain
+from aneforge.sim.rules.planar import line_sums
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 

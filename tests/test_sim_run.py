@@ -11,15 +11,15 @@ from random_graphs import random_graph
 from test_lower import LOWERED, built
 
 import aneforge as af
-from aneforge.anec.interpret import interpreted_names
+from aneforge.chips import target
 from aneforge.compiler.compile import compile_target
 from aneforge.compiler.refusal import CompileError
+from aneforge.engine.interpret import interpreted_names
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
 from aneforge.sim.engine import Engine
 from aneforge.sim.executor import execute
 from aneforge.sim.fidelity import basis
-from aneforge.targets import target
 
 CHIPS = ["h13", "h14", "h16g", "h17s"]
 
@@ -178,22 +178,22 @@ def test_run_writes_what_the_model_gives(tmp_path, capsys):
     net.write_text("import numpy as np\nimport aneforge as af\nout = af.input((1, 4), name='x').gelu().named('y')\n")
     given, kept = tmp_path / "x.npz", tmp_path / "y.npz"
     np.savez(given, x=np.linspace(-1, 1, 4)[None])
-    command.run(str(net), "m5", command.Options(str(given), str(kept), trace=True))
+    command.run(str(net), "m5", command.RunOptions(str(given), str(kept), trace=True))
     with np.load(kept) as held:
         assert held["y"].dtype == np.float16
     assert "gelu  primary  modelled" in capsys.readouterr().out
     for file in (str(net), str(tmp_path / "none.npz")):
         with pytest.raises(AneforgeError, match="npz"):
-            command.run(str(net), "m5", command.Options(file))
+            command.run(str(net), "m5", command.RunOptions(file))
     with pytest.raises(AneforgeError, match="does not exist"):
-        command.run(str(net), "m5", command.Options(str(given), str(tmp_path / "no" / "y.npz")))
+        command.run(str(net), "m5", command.RunOptions(str(given), str(tmp_path / "no" / "y.npz")))
     np.savez(given, wrong=np.zeros((1, 4)))
     with pytest.raises(AneforgeError, match="'wrong'"):
-        command.run(str(net), "m5", command.Options(str(given)))
+        command.run(str(net), "m5", command.RunOptions(str(given)))
 
 
 def test_probes_hold_where_the_arithmetic_is_known():
-    from aneforge.probes import readings
+    from aneforge.study.probes import readings
 
     chips = ("h13", "h14", "h16g", "h17", "h18g")
     assert all(each.holds is not False for chip in chips for each in readings(target(chip)))
@@ -392,22 +392,22 @@ def test_run_compares_chips_and_takes_batches(tmp_path, capsys):
 
     net = tmp_path / "net.py"
     net.write_text("from test_sim_run import small_net\nout = small_net()[0]\n")
-    command.run(str(net), "m1,m4,m5", command.Options())
+    command.run(str(net), "m1,m4,m5", command.RunOptions())
     told = capsys.readouterr().out
     assert "m4: the same bits in the outputs and in 5 nodes that both show, on 1 sample" in told
     assert "m5: 5 of 5 nodes that both show differ, first at conv_0" in told
     assert told.count("y [1, 8, 6, 6] ") == 3  # the outputs of each chip
     given, kept = tmp_path / "x.npz", tmp_path / "y.npz"
     np.savez(given, x=small_net()[1])
-    command.run(str(net), "m1", command.Options(str(given), str(kept), batch=True))
+    command.run(str(net), "m1", command.RunOptions(str(given), str(kept), batch=True))
     assert "5 runs, 0 with a number that is not finite" in capsys.readouterr().out
     with np.load(kept) as held:
         assert held["y"].shape == (5, 1, 8, 6, 6)
-    for options in (command.Options(batch=True), command.Options(str(given), batch=True, trace=True)):
+    for options in (command.RunOptions(batch=True), command.RunOptions(str(given), batch=True, trace=True)):
         with pytest.raises(AneforgeError, match="batch: it runs the samples of inputs"):
             command.run(str(net), "m1", options)
     with pytest.raises(AneforgeError, match="trace: it takes one chip"):
-        command.run(str(net), "m1,m5", command.Options(trace=True))
+        command.run(str(net), "m1,m5", command.RunOptions(trace=True))
 
 
 NATIVE_LAYERS = (

@@ -23,13 +23,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import aneforge as af
-from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.lower.walk import Port
 from aneforge.compiler.program import Program
+from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.graph import Graph
 from aneforge.graph.weights import intern_weight
-from aneforge.model import Model
 from aneforge.sim import native
+from aneforge.study.model import Model
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Numbers: an fp16 number is its 16 bits, a Python integer.

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from aneforge.chips import target
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.limits import activation_tables, numeric_record
 from aneforge.errors import UnknownNameError
 from aneforge.sim.half import paired, round_half
 from aneforge.sim.tables import activation, constructed, knots_of, look_up
-from aneforge.targets import target
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
 SETS = ("m6", "m1")
 EVERY = np.arange(65536, dtype=np.uint16).view(np.float16)

@@ -9,9 +9,9 @@ import pytest
 
 import aneforge as af
 from aneforge import special
+from aneforge.chips import Family, op_status
 from aneforge.compiler.legal.bounds import BOUNDS
 from aneforge.graph import Graph, Tensor, evaluate
-from aneforge.targets import Family, op_status
 
 ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
 FINITE = ALL[np.isfinite(ALL)].astype(np.float64)

@@ -15,17 +15,19 @@ from typer.testing import CliRunner
 
 import aneforge as af
 from aneforge.advice.form_search import search
+from aneforge.chips import store
+from aneforge.chips import target as chip_named
 from aneforge.cli.app import app
 from aneforge.compiler.compile import compile_target
 from aneforge.cost.estimate import estimate_program
-from aneforge.cost.host import host_band
+from aneforge.cost.parts import host_band
 from aneforge.errors import AneforgeError
-from aneforge.study import answers, partitioning, reasons
+from aneforge.study import answers
+from aneforge.study import partition as partitioning
+from aneforge.study import regions as reasons
 from aneforge.study.placement import fixed_costs
-from aneforge.study.split import ENGINE, HOST
+from aneforge.study.regions import ENGINE, HOST
 from aneforge.study.study import Study
-from aneforge.targets import store
-from aneforge.targets import target as chip_named
 
 M1, M5 = chip_named("m1"), chip_named("m5")
 

@@ -14,12 +14,12 @@ import aneforge as af
 from aneforge.cli.app import app
 from aneforge.graph.graph import Graph
 from aneforge.graph.stable_forms import STABLE_FORMS
-from aneforge.numerics.cures import CURES, rewritten
-from aneforge.numerics.underflow import expected_loss
+from aneforge.numerics.causes import CURES, rewritten
+from aneforge.numerics.unary import expected_loss
 from aneforge.sim.engine import Engine
 from aneforge.study.risk import risks_on
 
-pytestmark = pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::aneforge.errors.PrecisionWarning")
 M1 = af.target("m1")
 
 

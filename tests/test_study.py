@@ -14,17 +14,17 @@ import aneforge as af
 from aneforge.advice.estimates import Estimates
 from aneforge.advice.form_search import search
 from aneforge.advice.stored import stored_everywhere
-from aneforge.baseline.observe import observe
-from aneforge.codecs.graphs import Options, compressed
+from aneforge.chips import target
+from aneforge.compiler.compression import CompressionOptions, compressed
 from aneforge.compiler.draft import Draft
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
-from aneforge.report import report
+from aneforge.reports import report
+from aneforge.reports.baseline.observe import observe
 from aneforge.study.answers import Answers, content_of
 from aneforge.study.checking import Check
 from aneforge.study.plan import compute_plan
 from aneforge.study.study import Study
-from aneforge.targets import target
 
 DETECTOR = "examples/detector.onnx"
 ENCODER = "examples/tiny_encoder.onnx"
@@ -73,7 +73,7 @@ def test_a_stored_form_has_one_time_by_core_ml():
     x = af.input((64, 256), name="x")
     study = Study(x.linear(np.random.default_rng(0).normal(0, 0.1, (256, 256)).astype(np.float32)), "m5")
     rows = {form.name: form for form in stored_everywhere(study, ["blockwise"])}
-    graph, _ = compressed(study.graph, study.targets[0], Options.of(False, "blockwise"))
+    graph, _ = compressed(study.graph, study.targets[0], CompressionOptions.of(False, "blockwise"))
     known, refused = study.with_graph(graph).estimates()
     shown = rows["blockwise"].placement("m5")
     assert (known["m5"].us if known else None) == shown.us

@@ -7,11 +7,11 @@ import pytest
 from random_graphs import random_graph, rewritten_graph
 
 import aneforge as af
+from aneforge.chips.chip import compiler_target
 from aneforge.compiler.survey import survey
 from aneforge.graph import Graph
 from aneforge.graph.ops.host import host
 from aneforge.study.programs import compile_all
-from aneforge.targets.chip import compiler_target
 
 CHIPS = ("h11", "h12", "h13", "h14g", "h16", "h17s", "u1")
 

@@ -17,15 +17,13 @@ from aneforge.cli.app import app
 from aneforge.cli.sweep import _in_words
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
-from aneforge.report import report
-from aneforge.sweep import compare, merge, sweep
-from aneforge.sweep.effort import guess_operations
-from aneforge.sweep.models import models_of
-from aneforge.sweep.plan import Shard
-from aneforge.sweep.run import Progress
-from aneforge.sweep.summary import chips_of_table, markdown, models_of_table, summary
-from aneforge.sweep.table import COLUMNS, Table, read_table
-from aneforge.sweep.task import NEEDED, graph_key, rows_of
+from aneforge.reports import report
+from aneforge.reports.sweep import compare, merge, sweep
+from aneforge.reports.sweep.plan import Shard, guess_operations, models_of
+from aneforge.reports.sweep.run import Progress
+from aneforge.reports.sweep.summary import chips_of_table, markdown, models_of_table, summary
+from aneforge.reports.sweep.table import COLUMNS, Table, read_table
+from aneforge.reports.sweep.task import NEEDED, graph_key, rows_of
 
 EXAMPLES = sweep_kit.ROOT / "examples"
 CHIPS = "m1,m5"
@@ -105,22 +103,22 @@ def test_equal_graphs_are_done_once(home):
 
 def test_the_model_that_waited_takes_over_when_the_one_it_waited_for_fails(home, monkeypatch):
     """Which of two workers asks first is chance, so this one plays both."""
-    from aneforge.workers import Outcome
+    from aneforge.reports.workers import WorkerOutcome
 
     def two_workers(function, tasks, count, limits, answer):
         first, second = tasks.popleft(), tasks.popleft()
         assert (answer(first, "g"), answer(second, "g")) == (NEEDED, "soon")
         assert answer(first, "g") == NEEDED  # it is tried again after its process died
         value = {"graph": "g", "beside": {}}
-        yield second, Outcome(value)
+        yield second, WorkerOutcome(value)
         assert not tasks
-        yield first, Outcome(None, "died", "its process ended")
+        yield first, WorkerOutcome(None, "died", "its process ended")
         assert list(tasks) == [second]
         assert answer(tasks.popleft(), "g") == NEEDED
         row = {"target": "m1", "chip": "M1", "verdict": "yes", "rules": []}
-        yield second, Outcome({**value, "rows": [row]})
+        yield second, WorkerOutcome({**value, "rows": [row]})
 
-    monkeypatch.setattr("aneforge.sweep.run.run_all", two_workers)
+    monkeypatch.setattr("aneforge.reports.sweep.run.run_all", two_workers)
     write_net(home / "first.py", padding=99)
     write_net(home / "second.py")
     done = sweep(["first.py", "second.py"], "m1", "out")
@@ -130,19 +128,19 @@ def test_the_model_that_waited_takes_over_when_the_one_it_waited_for_fails(home,
 
 
 def test_a_model_that_waited_is_done_when_the_other_failed_before_it_came_back(home, monkeypatch):
-    from aneforge.workers import Outcome
+    from aneforge.reports.workers import WorkerOutcome
 
     def two_workers(function, tasks, count, limits, answer):
         first, second = tasks.popleft(), tasks.popleft()
         assert (answer(first, "g"), answer(second, "g")) == (NEEDED, "soon")
-        yield first, Outcome(None, "died", "its process ended")
-        yield second, Outcome({"graph": "g", "beside": {}})
+        yield first, WorkerOutcome(None, "died", "its process ended")
+        yield second, WorkerOutcome({"graph": "g", "beside": {}})
         assert list(tasks) == [second]
         assert answer(tasks.popleft(), "g") == NEEDED
         row = {"target": "m1", "chip": "M1", "verdict": "yes", "rules": []}
-        yield second, Outcome({"graph": "g", "beside": {}, "rows": [row]})
+        yield second, WorkerOutcome({"graph": "g", "beside": {}, "rows": [row]})
 
-    monkeypatch.setattr("aneforge.sweep.run.run_all", two_workers)
+    monkeypatch.setattr("aneforge.reports.sweep.run.run_all", two_workers)
     write_net(home / "first.py", padding=99)
     write_net(home / "second.py")
     done = sweep(["first.py", "second.py"], "m1", "out")
@@ -156,7 +154,7 @@ def test_the_largest_model_is_first(home, monkeypatch):
         order.extend(task["path"] for task in tasks)
         yield from ()
 
-    monkeypatch.setattr("aneforge.sweep.run.run_all", no_workers)
+    monkeypatch.setattr("aneforge.reports.sweep.run.run_all", no_workers)
     for name, padding in (("a.py", 10), ("b.py", 1000), ("c.py", 100)):
         write_net(home / name, padding=padding)
     done = sweep(["a.py", "b.py", "c.py"], "m1", "out")
@@ -408,7 +406,7 @@ def test_a_folder_with_the_name_of_a_model_file_is_a_row(home):
 
 
 def test_a_disk_that_is_full_stops_the_sweep_and_leaves_whole_results(home, monkeypatch):
-    from aneforge.sweep.results import Folder
+    from aneforge.reports.sweep.results import Folder
 
     write = Folder.write
 
@@ -432,7 +430,7 @@ def test_ctrl_c_while_the_models_are_read_is_one_line(home, monkeypatch, capsys)
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aneforge.sweep.run.plan_of", interrupted)
+    monkeypatch.setattr("aneforge.reports.sweep.run.plan_of", interrupted)
     write_net(home / "net.py")
     assert CliRunner().invoke(app, ["sweep", "net.py", "--out", "out"]).exit_code == 130
     assert not list((home / "out" / "results").iterdir())
@@ -440,7 +438,7 @@ def test_ctrl_c_while_the_models_are_read_is_one_line(home, monkeypatch, capsys)
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(home, monkeypatch):
     write_net(home / "net.py", before="raise SystemExit('it was read')")
-    monkeypatch.setattr("aneforge.sweep.results.os.access", lambda place, mode: False)
+    monkeypatch.setattr("aneforge.reports.sweep.results.os.access", lambda place, mode: False)
     with pytest.raises(AneforgeError, match="the folder cannot be written"):
         sweep(["net.py"], "m1", "out")
 
@@ -454,6 +452,6 @@ def test_a_plan_that_is_damaged_is_one_line(home):
 
 
 def test_a_task_says_that_its_file_is_not_where_the_worker_is(home):
-    from aneforge.sweep.task import run
+    from aneforge.reports.sweep.task import run
 
     assert run({"place": "elsewhere.onnx", "file": "elsewhere.onnx"}, lambda graph: NEEDED) == {"missing": True}

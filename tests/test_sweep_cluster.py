@@ -14,9 +14,9 @@ import pytest
 import sweep_kit
 
 from aneforge.errors import AneforgeError
-from aneforge.sweep import sweep
-from aneforge.sweep.table import read_table
-from aneforge.workers import Limits
+from aneforge.reports.sweep import sweep
+from aneforge.reports.sweep.table import read_table
+from aneforge.reports.workers import WorkerLimits
 
 pytest.importorskip("distributed", reason="needs the extra 'cluster' (Dask distributed)")
 
@@ -126,14 +126,14 @@ def test_without_dask_the_command_says_what_to_install(tmp_path, monkeypatch):
 def test_workers_with_other_code_are_refused(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sweep_kit.write_net(tmp_path / "net.py")
-    monkeypatch.setattr("aneforge.sweep.cluster.code_digest", lambda: "edited")
+    monkeypatch.setattr("aneforge.reports.sweep.cluster.code_digest", lambda: "edited")
     with pytest.raises(AneforgeError, match="has other files of aneforge"):
         sweep(["net.py"], "m1", "out", scheduler=cluster)
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("aneforge.sweep.cluster._PATIENCE", "1s")
+    monkeypatch.setattr("aneforge.reports.sweep.cluster._PATIENCE", "1s")
     sweep_kit.write_net(tmp_path / "net.py")
     with pytest.raises(AneforgeError, match=r"--scheduler tcp://127.0.0.1:9: cannot be reached"):
         sweep(["net.py"], "m1", "out", scheduler="tcp://127.0.0.1:9")
@@ -158,7 +158,7 @@ def test_ctrl_c_leaves_whole_results_and_a_cluster_that_is_free(cluster, tmp_pat
     assert running.returncode == 130
     assert "stopped with 1 of 2 models done" in printed
     assert set(read_table("out").failed) == {str(slow)}
-    assert sweep([fine, tmp_path / "fine.py"], "m5", "next", scheduler=cluster, limits=Limits(60)).ok
+    assert sweep([fine, tmp_path / "fine.py"], "m5", "next", scheduler=cluster, limits=WorkerLimits(60)).ok
 
 
 def test_a_scheduler_that_ends_in_the_middle_is_one_line(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import sweep_kit
 
 from aneforge.errors import AneforgeError
-from aneforge.sweep.models import models_of
+from aneforge.reports.sweep.plan import models_of
 
 EXAMPLES = sweep_kit.ROOT / "examples"
 CHIPS = "m1,m5"

@@ -13,11 +13,10 @@ import pytest
 import sweep_kit
 from sweep_kit import write_net
 
-from aneforge.sweep import merge, sweep
-from aneforge.sweep.models import models_of
-from aneforge.sweep.plan import Options, task_key
-from aneforge.sweep.table import read_table
-from aneforge.workers import Limits
+from aneforge.reports.sweep import merge, sweep
+from aneforge.reports.sweep.plan import SweepOptions, models_of, task_key
+from aneforge.reports.sweep.table import read_table
+from aneforge.reports.workers import WorkerLimits
 
 EXAMPLES = sweep_kit.ROOT / "examples"
 CHIPS = "m1,m5"
@@ -62,7 +61,7 @@ def test_a_key_covers_content_sizes_function_and_options(home):
     (picked,) = models_of(["net.py:out"])
     (home / "zoo.json").write_text('[{"path": "net.py", "revision": "v2"}]')
     (revised,) = models_of(["zoo.json"])
-    m1, m5 = Options({"m1": "M1"}, "coreml_call"), Options({"m5": "M5"}, "coreml_call")
+    m1, m5 = SweepOptions({"m1": "M1"}, "coreml_call"), SweepOptions({"m5": "M5"}, "coreml_call")
     keys = [task_key("c", one, m1) for one in (model, sized, named, picked, revised)]
     keys += [task_key("d", model, m1), task_key("c", model, m5)]
     assert len(set(keys)) == len(keys)
@@ -72,7 +71,7 @@ def test_a_key_covers_content_sizes_function_and_options(home):
 def test_a_key_covers_the_code_of_aneforge(home, monkeypatch):
     write_net(home / "net.py")
     first = sweep(["net.py"], "m1", "out", workers=1)
-    monkeypatch.setattr("aneforge.sweep.plan.code_digest", lambda: "edited")
+    monkeypatch.setattr("aneforge.reports.sweep.plan.code_digest", lambda: "edited")
     second = sweep(["net.py"], "m1", "out", workers=1)
     assert second.progress.done == 1
     assert second.table.rows[0]["key"] != first.table.rows[0]["key"]
@@ -138,7 +137,7 @@ def test_a_model_that_reads_what_is_no_file_ends(home):
     os.mkfifo(home / "pipe")
     reading = "import os; os.close(os.open('pipe', os.O_RDONLY | os.O_NONBLOCK)); os.listdir('.')"
     write_net(home / "net.py", before=reading)
-    assert sweep(["net.py"], "m1", "out", workers=1, limits=Limits(60)).ok
+    assert sweep(["net.py"], "m1", "out", workers=1, limits=WorkerLimits(60)).ok
     assert sweep(["net.py"], "m1", "out", workers=1).progress.done == 0
 
 
@@ -197,10 +196,10 @@ def test_weights_beside_a_model_belong_to_it(home):
 
 def test_failures_are_final_until_more_is_allowed_or_asked_for(home):
     shutil.copy(EXAMPLES / "detector.onnx", home)
-    short = sweep(["detector.onnx"], "m1", "out", workers=1, limits=Limits(0.01))  # no process starts so fast
+    short = sweep(["detector.onnx"], "m1", "out", workers=1, limits=WorkerLimits(0.01))  # no process starts so fast
     assert short.table.failed == {"detector.onnx": "took more than 0.01 seconds, the limit of time"}
-    assert sweep(["detector.onnx"], "m1", "out", workers=1, limits=Limits(0.01)).progress.done == 0
-    longer = sweep(["detector.onnx"], "m1", "out", workers=1, limits=Limits(120.0))
+    assert sweep(["detector.onnx"], "m1", "out", workers=1, limits=WorkerLimits(0.01)).progress.done == 0
+    longer = sweep(["detector.onnx"], "m1", "out", workers=1, limits=WorkerLimits(120.0))
     assert longer.ok
     (home / "bad.onnx").write_text("hello")
     sweep(["bad.onnx"], "m1", "out", workers=1)
@@ -212,7 +211,7 @@ def test_memory_and_death_are_rows_and_a_dead_worker_is_tried_once_more(home):
     write_net(home / "large.py", before="import numpy; kept = numpy.ones(3 << 30, numpy.uint8)")
     write_net(home / "dead.py", before="import os; open('tries', 'a').write('x'); os._exit(7)")
     write_net(home / "fine.py", channels=7)
-    done = sweep(["large.py", "dead.py", "fine.py"], "m1", "out", workers=2, limits=Limits(120, 2 << 30))
+    done = sweep(["large.py", "dead.py", "fine.py"], "m1", "out", workers=2, limits=WorkerLimits(120, 2 << 30))
     assert done.table.failed == {
         "large.py": "needs more than 2.00 GB, the limit of memory",
         "dead.py": "its process ended with status 7 before it was done",

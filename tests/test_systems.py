@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import aneforge as af
+from aneforge.chips.systems import SETTING, applies_to, known_systems, system
 from aneforge.errors import ArgumentError
 from aneforge.study.study import Study
-from aneforge.targets.systems import SETTING, applies_to, known_systems, system
 
 
 def attention(spelled_out: bool = False) -> af.Tensor:

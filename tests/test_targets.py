@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from aneforge.errors import AneforgeError, UnknownNameError, UnknownValueError
-from aneforge.targets import (
+from aneforge.chips import (
     Family,
     Family8,
     all_targets,
@@ -31,11 +30,12 @@ from aneforge.targets import (
     stream_fact,
     target,
 )
-from aneforge.targets.chip import FIELDS
-from aneforge.targets.families import as_family, as_family8
-from aneforge.targets.generations import generation_numbers
-from aneforge.targets.limits import OP_CLASSES, limit_names
-from aneforge.targets.ops import is_floor_met, mil_row
+from aneforge.chips.chip import FIELDS
+from aneforge.chips.families import as_family, as_family8
+from aneforge.chips.generations import generation_numbers
+from aneforge.chips.limits import OP_CLASSES, limit_names
+from aneforge.chips.ops import is_floor_met, mil_row
+from aneforge.errors import AneforgeError, UnknownNameError, UnknownValueError
 
 LADDER = [Family.A13, Family.A14, Family.A15, Family.A16]
 RANK = {"reject": 0, "decompose": 1, "native": 2}

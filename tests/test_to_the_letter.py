@@ -347,7 +347,7 @@ def test_11_sine_and_cosine_are_conversion_only(name):
 
 def test_14_a_program_of_too_many_bytes_is_refused_with_a_word(monkeypatch):
     """C52; each native layer begins another program, and a weight that two ops read is stored once."""
-    from aneforge.compiler.legalise import program_size
+    from aneforge.compiler.legalise import kernels as program_size
 
     monkeypatch.setattr(program_size, "constant", lambda name: 3 << 20)
     x = af.input((1, 1024, 1, 4))
@@ -365,8 +365,8 @@ def test_14_a_program_of_too_many_bytes_is_refused_with_a_word(monkeypatch):
 
 
 def test_14_the_limit_lies_between_what_ran_and_what_did_not():
-    from aneforge.targets import store
-    from aneforge.targets.assumed import constant
+    from aneforge.chips import store
+    from aneforge.chips.assumed import constant
 
     ran, failed = next(
         (1e9 * row["value"]["ok_gb"], 1e9 * row["value"]["cpu_gb"])

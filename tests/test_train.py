@@ -9,7 +9,7 @@ import pytest
 
 import aneforge as af
 from aneforge.errors import AneforgeError
-from aneforge.train.optimisers import State
+from aneforge.train.optimisers import OptimiserState
 from aneforge.train.trainer import TrainingWarning
 
 CHIPS = ("m1", "m2", "m5")
@@ -488,6 +488,6 @@ def test_overflow_error_and_overflow_without_end_stop():
 def test_the_start_state_has_the_parameters():
     w = af.parameter(drawn(3))
     state = af.Adam([w]).state
-    assert isinstance(state, State)
+    assert isinstance(state, OptimiserState)
     np.testing.assert_array_equal(state.values[0], w.weight.array)
     assert not state.slots["mean"][0].any()

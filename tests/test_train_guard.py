@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.names import target
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.names import target
 from aneforge.train.digits import digit_net
 from aneforge.train.trainer import TrainingWarning
 

@@ -15,7 +15,7 @@ import aneforge as af
 from aneforge.errors import AneforgeError
 from aneforge.train.digits import read_digits
 from aneforge.train.drift_plot import drift_svg
-from aneforge.train.parity import ChipRun, Parity, compare_training
+from aneforge.train.parity import Parity, TrainingRun, compare_training
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "train_digits.py"
 
@@ -108,9 +108,9 @@ def test_the_picture_is_a_file_that_can_be_drawn(parity):
 
 
 def test_pictures_without_drift_or_steps_say_so():
-    same = Parity({name: ChipRun(name, [1.0, 0.5], [0.0, 0.0], [0, 0]) for name in ("m1", "m2")}, 4, 0)
+    same = Parity({name: TrainingRun(name, [1.0, 0.5], [0.0, 0.0], [0, 0]) for name in ("m1", "m2")}, 4, 0)
     assert "Every chip has the same weights as m1" in drift_svg(same)
-    assert "No step was trained" in drift_svg(Parity({"m1": ChipRun("m1")}, 4, 0))
+    assert "No step was trained" in drift_svg(Parity({"m1": TrainingRun("m1")}, 4, 0))
 
 
 # Digits.

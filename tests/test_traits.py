@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.anec import spec, spec_names
 from aneforge.compiler.legal.patterns import attention_extents
-from aneforge.cost.host import host_band
+from aneforge.cost.parts import host_band
+from aneforge.engine.native import layer_type
+from aneforge.engine.spec import spec, spec_names
 from aneforge.graph import builders, definitions
 from aneforge.graph.node import ops_with
 from aneforge.graph.ops.contraction import dynamic_conv
@@ -16,8 +17,7 @@ from aneforge.graph.ops.host import host
 from aneforge.graph.spelling import spelling
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import does, hands_on, moves_only
-from aneforge.native import layer_type
-from aneforge.train.scale import PRODUCT, spans_of
+from aneforge.train.loop import PRODUCT, spans_of
 
 
 def named_operands(name):

@@ -21,13 +21,13 @@ from aneforge.advice.checking import distance
 from aneforge.advice.form_search import LEAST_SPEEDUP
 from aneforge.advice.forms import ATTENTION_FORMS, TILING_FORMS, forms_for, row_bounds
 from aneforge.advice.proposals import Workbench, context_on
+from aneforge.chips.streams import native_streams
 from aneforge.cli import tune as command
-from aneforge.codecs.storages import streamed_storages
+from aneforge.compiler.storage import streamed_storages
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.forms import OtherForm, Site, applied
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.layer_forms import OP_FORMS
-from aneforge.targets.streams import native_streams
 
 M1, M5 = af.target("m1"), af.target("m5")
 

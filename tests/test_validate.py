@@ -12,10 +12,10 @@ from validator_cases import RANK
 
 import aneforge as af
 from aneforge.cli.app import app
+from aneforge.engine.native import layer_type
 from aneforge.errors import ArgumentError
-from aneforge.native import layer_type
-from aneforge.validate import program as loader
-from aneforge.validate import (
+from aneforge.study.validate import program as loader
+from aneforge.study.validate import (
     program_view,
     validate_all,
     validate_module,

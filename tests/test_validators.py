@@ -11,18 +11,16 @@ import seed_tables as seed
 from validator_cases import CASES, HEADS, LRN, MAP, RANK, ROW, SORT
 
 import aneforge as af
+from aneforge.chips import op_routes, store
 from aneforge.compiler.legal.findings import PlacementFinding
+from aneforge.compiler.legal.judge import judge
+from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.legal.rules.base import STAGES, rule_records, validator_records
 from aneforge.compiler.refusal import CompileError
+from aneforge.engine.native import layer_type, layer_types
 from aneforge.errors import ArgumentError, UnknownNameError
-from aneforge.gate import Query, judge
-from aneforge.native import layer_type, layer_types
-from aneforge.targets import op_routes, store
-from aneforge.validate import (
-    EXPORTS,
-    validate_layer,
-)
+from aneforge.study.validate import EXPORTS, validate_layer
 
 REJECTS = [(tag, case) for tag, (_, _, _, cases) in CASES.items() for case in cases]
 
@@ -196,7 +194,7 @@ def test_table_22_4():
     """The five exports that are not about one layer."""
     rows = {row["name"]: row["role"] for row in store.load("layers")["non_layer_exports"]}
     assert set(EXPORTS) == set(rows)
-    import aneforge.validate as home
+    import aneforge.study.validate as home
 
     assert all(callable(getattr(home, name)) for name in EXPORTS.values())
 

@@ -10,6 +10,8 @@ import pytest
 import seed_tables as seed
 
 import aneforge as af
+from aneforge.chips import all_targets, cost_curve, store, target
+from aneforge.chips.evidence import conflict
 from aneforge.cost.peak import peak_evidence, project_peak
 from aneforge.cost.vendor_model import (
     coarse_us,
@@ -22,8 +24,6 @@ from aneforge.cost.vendor_model import (
 )
 from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError, UnknownNameError
-from aneforge.targets import all_targets, cost_curve, store, target
-from aneforge.targets.evidence import conflict
 
 ALL_28 = [each.name for each in all_targets(only_28=True)]
 OF_FAMILY = {"A11": "h11", "A12": "h12", "A13": "h13", "A14": "h14", "A15": "h15", "A16": "h16", "A17": "h17"}

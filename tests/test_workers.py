@@ -9,10 +9,9 @@ from collections import deque
 import pytest
 
 from aneforge.errors import AneforgeError
-from aneforge.workers import Limits, Worker, run_all
-from aneforge.workers.pool import may_differ
+from aneforge.reports.workers import Worker, WorkerLimits, may_differ, run_all
 
-MEMORY = Limits(60, 1 << 30)
+MEMORY = WorkerLimits(60, 1 << 30)
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_a_fault_of_ours_is_said_to_be_one(worker_of):
 
 
 def test_a_task_that_takes_too_long_is_ended(worker_of):
-    worker = worker_of("sleep", Limits(0.8))
+    worker = worker_of("sleep", WorkerLimits(0.8))
     outcome = worker.run(600)
     assert (outcome.kind, outcome.error) == ("time", "took more than 0.8 seconds, the limit of time")
     assert not worker.alive
@@ -125,7 +124,7 @@ def test_a_pool_tries_a_task_once_more_in_a_new_process(tmp_path):
 def test_only_what_may_end_otherwise_is_tried_again(worker_of, tmp_path):
     died = worker_of("die").run({"log": str(tmp_path / "log"), "lives": 9})
     full = worker_of("grow").run(2 << 30)
-    slow = worker_of("sleep", Limits(0.5)).run(60)
+    slow = worker_of("sleep", WorkerLimits(0.5)).run(60)
     assert may_differ(died, was_fresh=True)
     assert may_differ(full, was_fresh=False)
     assert not may_differ(full, was_fresh=True)
@@ -155,4 +154,4 @@ def test_a_pool_that_is_left_leaves_no_process():
 @pytest.mark.parametrize(("limits", "told"), [((0, 1 << 30), "more than 0"), ((5, 1 << 20), "at least 256M")])
 def test_limits_that_nothing_can_meet_are_refused(limits, told):
     with pytest.raises(AneforgeError, match=told):
-        Limits(*limits)
+        WorkerLimits(*limits)

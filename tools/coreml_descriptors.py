@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Write the descriptors of Core ML's published .proto files that ``aneforge/frontends/coreml/descriptors`` ships.
+"""Write the descriptors of Core ML's published .proto files that ``aneforge/formats/coreml/descriptors`` ships.
 
 They are taken from an installed coremltools package, whose generated modules hold them, and they are shipped with its
 BSD notice (``LICENSE.txt`` beside them). Run it after a new coremltools: ``python tools/coreml_descriptors.py``.

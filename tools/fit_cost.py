@@ -25,8 +25,8 @@ try:
 except ImportError:
     sys.exit("fit_cost: it needs SciPy, which nothing else does. Install it: pip install scipy")
 
-from aneforge.targets import store
-from aneforge.targets.names import target as find_target
+from aneforge.chips import store
+from aneforge.chips.names import target as find_target
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aneforge as af
-from aneforge.report import report
+from aneforge.reports import report
 
 __all__ = ["PICTURES", "SHOTS", "Shot", "take"]
 

@@ -1,5 +1,6 @@
 """Changes of a model: what would help, equivalent forms, and weights in smaller forms; each priced by the study and
-checked in the simulator."""
+checked in the simulator.
+"""
 
 from __future__ import annotations
 

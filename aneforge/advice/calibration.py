@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.arguments import Source, graph_of
-from aneforge.codecs.calibrated import Moments
-from aneforge.codecs.storages import encodable_layers, storage_of
+from aneforge.compiler.storage import encodable_layers, storage_of
 from aneforge.errors import ArgumentError
+from aneforge.formats.arguments import Source, graph_of
+from aneforge.graph.codecs.calibrated import Moments
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 from aneforge.graph.forms import Site, applied, context_of
 from aneforge.graph.graph import Graph
@@ -28,8 +28,8 @@ from aneforge.graph.layer_forms import StoredLayer
 from aneforge.graph.ops.quantised import CODE_RANGES, dequantize, quantize
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
-from aneforge.inputs import samples_of
-from aneforge.sim.window import Window, patches_plain
+from aneforge.sim.half import Window, patches_plain
+from aneforge.sim.inputs import samples_of
 
 Array = np.ndarray
 METHODS = ("plain", "calibrated")

@@ -11,7 +11,7 @@ import numpy as np
 
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError, ArgumentError
-from aneforge.inputs import samples_of
+from aneforge.sim.inputs import samples_of
 from aneforge.study.partition import Partition
 
 _EXACT_FLOPS = 8e9  # above it the exact engine takes many seconds a run, and sums are done in single precision

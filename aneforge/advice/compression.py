@@ -34,20 +34,20 @@ from aneforge.advice.form_search import form_proposals
 from aneforge.advice.precision import DEFAULT_ERROR, FormLine
 from aneforge.advice.proposals import Proposal, context_on, timed
 from aneforge.advice.stored import FP16, RuntimePlacement, placements, stored_model, stream_evidence
-from aneforge.arguments import Chips, Source
-from aneforge.codecs.calibrated import Moments, output_error
-from aneforge.codecs.storages import DEFAULT_STORAGES, Storage, encodable_layers, storage_of
+from aneforge.compiler.storage import DEFAULT_STORAGES, Storage, encodable_layers, storage_of
 from aneforge.errors import ArgumentError
+from aneforge.formats.arguments import Chips, Source
+from aneforge.graph.codecs.calibrated import Moments, output_error
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.forms import FormContext, OtherForm, Site, applied
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import StoredLayer
 from aneforge.graph.tensor import Tensor
-from aneforge.output.progress import Progress, Steps
 from aneforge.process import quiet_collector
+from aneforge.progress import Progress, Steps
 from aneforge.sim.inputs import SEED
 from aneforge.study.partition import Partition
-from aneforge.study.runtimes import DEFAULT_RUNTIMES, Runtime, runtimes_of
+from aneforge.study.placement import DEFAULT_RUNTIMES, Runtime, runtimes_of
 from aneforge.study.study import Study, refuse_constant
 
 MIXED = "mixed"

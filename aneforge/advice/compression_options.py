@@ -1,5 +1,6 @@
 """What the adviser on weights found: every option with its bytes, times and errors, and the choice for each chip and
-runtime."""
+runtime.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from aneforge import text
 from aneforge.advice.checking import Deviation
 from aneforge.advice.stored import FP16, RuntimePlacement, StoredModel
-from aneforge.output import text
-from aneforge.output.by_chip import ByChip
-from aneforge.output.grouped import grouped, short, wrapped
-from aneforge.output.text import human_bytes, plural
-from aneforge.study.runtimes import Runtime
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label
+from aneforge.chips.chip import Target
+from aneforge.chips.names import chip_label
+from aneforge.study.placement import Runtime
+from aneforge.text import ByChip, grouped, human_bytes, plural, short, wrapped
 
 
 @dataclass(frozen=True, eq=False)

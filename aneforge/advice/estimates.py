@@ -6,21 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from aneforge import text
 from aneforge.advice.ranking import Advice, advise, changes_text
-from aneforge.arguments import Chips, Source, chip_of
-from aneforge.codecs.graphs import Options, compressed
+from aneforge.chips.chip import Target
+from aneforge.chips.names import chip_label, chip_labels
 from aneforge.compiler.compile import resolve_target
+from aneforge.compiler.compression import CompressionOptions, compressed
 from aneforge.cost.calls import APP_SCOPE, DEFAULT_SCOPE
 from aneforge.cost.estimate import Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.errors import AneforgeError, ArgumentError
-from aneforge.output import text
-from aneforge.output.by_chip import ByChip
-from aneforge.output.grouped import first_of, grouped, more, short, some, wrapped
+from aneforge.formats.arguments import Chips, Source, chip_of
 from aneforge.process import quiet_collector
+from aneforge.study.listing import first_call_json, first_call_texts, time_text
 from aneforge.study.study import Study
-from aneforge.study.time_text import first_call_json, first_call_texts, time_text
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label, chip_labels
+from aneforge.text import ByChip, first_of, grouped, more, short, some, wrapped
 
 _LAYERS = 20
 SEED_PAGE_CHIP = "h17s"
@@ -48,7 +47,7 @@ def estimate(
     """
     named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
     study = Study(out, resolve_target(chip_of(named, out)), scope=scope, dims=dims, function=function)
-    options = Options.of(int8, None)
+    options = CompressionOptions.of(int8, None)
     if options is not None:
         study = study.with_graph(compressed(study.graph, study.targets[0], options)[0])
     with quiet_collector():

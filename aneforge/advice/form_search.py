@@ -18,16 +18,16 @@ from aneforge.advice.checking import Checker, Deviation
 from aneforge.advice.forms import forms_for
 from aneforge.advice.proposals import Figure, Proposal, Trial, Workbench, places_of, price_alone, timed
 from aneforge.advice.tuning import Candidate, Tuning
-from aneforge.arguments import Source, chip_of, graph_of
+from aneforge.chips.chip import Target
 from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.formats.arguments import Source, chip_of, graph_of
 from aneforge.graph.forms import OtherForm, Site, applied, covered
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model, build, warn_of
-from aneforge.output.progress import Progress
+from aneforge.progress import Progress
+from aneforge.study.model import Model, build, warn_of
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
 
 _REPS = 20  # the default of the public signature
 LEAST_SPEEDUP = 1.005  # less is noise of the model, and no reason to change a graph

@@ -15,9 +15,11 @@ from itertools import pairwise
 import numpy as np
 
 from aneforge.advice.proposals import context_on, timed
-from aneforge.codecs.storages import Storage, streamed_storages
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.chip import Target
 from aneforge.compiler.compile import resolve_target
-from aneforge.compiler.legal.rewrites.pieces import Cut
+from aneforge.compiler.legal.rewrites.movement import PieceCut
+from aneforge.compiler.storage import Storage, streamed_storages
 from aneforge.errors import AneforgeError
 from aneforge.graph.forms import FormContext, OtherForm, Site, applied, scale_of
 from aneforge.graph.graph import Graph
@@ -31,8 +33,6 @@ from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.study.study import Study
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target
 
 _TILE_COUNTS = (2, 3, 4, 6, 8)
 CANDIDATES = (1, 2, 3, 4, 5, 6, 8)
@@ -250,7 +250,7 @@ def _by_rows(count: int) -> OtherForm:
             return None
 
         def build(x: Tensor) -> Tensor:
-            cut = Cut(x, axis)
+            cut = PieceCut(x, axis)
             tiles = [cut.piece(begin, size) for begin, size in row_bounds(x.shape[axis], count)]
             return concat([layer.build(tile, layer.weight, layer.bias) for tile in tiles], axis=axis)
 
@@ -268,7 +268,7 @@ def _split_sum(count: int) -> OtherForm:
             return None
 
         def build(x: Tensor) -> Tensor:
-            cut = Cut(x, x.ndim - 1)
+            cut = PieceCut(x, x.ndim - 1)
             total: Tensor | None = None
             for begin, size in row_bounds(layer.weight.shape[1], count):
                 bias = layer.bias if total is None else None

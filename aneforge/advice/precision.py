@@ -20,14 +20,14 @@ from aneforge.advice.form_search import SearchLimits, form_proposals, refuse_rep
 from aneforge.advice.forms import encoding_forms
 from aneforge.advice.proposals import Figure, Proposal, timed
 from aneforge.advice.tuning import Candidate, Tuning
-from aneforge.arguments import Source, chip_of
+from aneforge.chips.chip import Target
 from aneforge.errors import AneforgeError
+from aneforge.formats.arguments import Source, chip_of
 from aneforge.graph.forms import Site, applied
 from aneforge.graph.layer_forms import layer_of
-from aneforge.model import Model, warn_of
+from aneforge.study.model import Model, warn_of
 from aneforge.study.partition import Partition
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
 
 DEFAULT_ERROR = 0.01  # what int8 weights are worth on silicon (compression.json accuracy)
 

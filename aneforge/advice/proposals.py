@@ -12,20 +12,20 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.chip import Target
+from aneforge.chips.families import Family
 from aneforge.compiler.refusal import Refusal
 from aneforge.cost.calls import Ports, call_us
 from aneforge.cost.estimate import Estimate
-from aneforge.cost.host import host_band
+from aneforge.cost.parts import host_band
 from aneforge.errors import AneforgeError, first_line
 from aneforge.graph.forms import FormContext, OtherForm, Site, alone, applied, context_of, likeness
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.study.partition import Partition
-from aneforge.study.split import ENGINE, region_of
+from aneforge.study.regions import ENGINE, region_of
 from aneforge.study.study import Study
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target
-from aneforge.targets.families import Family
 
 LEAST_GAIN = 0.02
 """The share of a call that a change must save; less is no advice."""

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from aneforge.advice.call_sources import (
+from aneforge.advice.changes import (
     aligned_ports,
     ends_outside,
     native_layers_on_host,
+    other_forms,
     several_inputs,
     small_regions_on_host,
+    stored_weights,
 )
-from aneforge.advice.layer_sources import other_forms, stored_weights
 from aneforge.advice.proposals import LEAST_GAIN, AboutChange, Figure, Proposal, Workbench
 from aneforge.cost.constants import basis_of
-from aneforge.output.grouped import WIDTH, grouped, short, some, wrapped
-from aneforge.output.text import plural
 from aneforge.process import quiet_collector
 from aneforge.study.study import Study
+from aneforge.text import WIDTH, grouped, plural, short, some, wrapped
 
 SOURCES: tuple[Callable[[Workbench], Iterable[Proposal]], ...] = (
     stored_weights,

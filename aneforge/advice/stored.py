@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 
 from aneforge.advice.proposals import Figure
-from aneforge.codecs import flow_of
-from aneforge.codecs.storages import DEFAULT_STORAGES, Storage, encodable_layers, storage_of
+from aneforge.chips.chip import Target
+from aneforge.chips.evidence import Fact
+from aneforge.compiler.storage import DEFAULT_STORAGES, Storage, encodable_layers, flow_of, storage_of
 from aneforge.graph.forms import Site, applied
 from aneforge.graph.layer_forms import StoredLayer
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.study.partition import Partition
-from aneforge.study.reasons import sentence
-from aneforge.study.runtimes import Runtime, unknown_time
+from aneforge.study.placement import Runtime, unknown_time
+from aneforge.study.regions import sentence
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
-from aneforge.targets.evidence import Fact
 
 FP16 = "fp16"
 """The form that changes nothing."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from aneforge import text
 from aneforge.advice.proposals import Figure
+from aneforge.chips.chip import Target
+from aneforge.chips.names import chip_label
 from aneforge.graph.graph import Graph
-from aneforge.output import text
-from aneforge.output.grouped import short, some, wrapped
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label
+from aneforge.text import short, some, wrapped
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from aneforge import __version__
 from aneforge.cli.commands import GroupedCommands
 from aneforge.cli.verbs import check, ci, deploy, look_up, measure, measured, run, sweep
 from aneforge.cli.verbs import compile as compile_
+from aneforge.version import __version__
 
 app = typer.Typer(
     name="aneforge",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aneforge import cache
-from aneforge.output import text
-from aneforge.output.text import plural
+from aneforge import text
+from aneforge.formats import cache
+from aneforge.text import plural
 
 
 def run(clear: bool, as_json: bool) -> None:

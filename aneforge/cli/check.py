@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from aneforge import text
 from aneforge.cli import say
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.progress import working
-from aneforge.output import text
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile
 from aneforge.study.checking import check
 
 COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "placement": "yellow", "decompose": "cyan"}

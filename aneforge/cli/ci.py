@@ -8,29 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aneforge.baseline.compare import Limits, compare, over_budget
-from aneforge.baseline.file import BaselineError, load_baseline, save_baseline
-from aneforge.baseline.observe import Named, Observed, Plan, observe
-from aneforge.baseline.outcome import Report
-from aneforge.baseline.record import CHECKS, Baseline
-from aneforge.baseline.report_text import counted, report_text
+from aneforge import text
+from aneforge.chips.names import DEFAULT, chip_label, chip_list
+from aneforge.chips.names import target as find_target
 from aneforge.cli import notes
-from aneforge.cli.model_file import ModelFile, load_model
-from aneforge.cli.progress import working
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile, load_model
 from aneforge.errors import AneforgeError
-from aneforge.inputs import read_arrays
-from aneforge.output import text
-from aneforge.output.files import write_whole
-from aneforge.targets.listed import DEFAULT, chip_list
-from aneforge.targets.names import chip_label
-from aneforge.targets.names import target as find_target
+from aneforge.files import write_whole
+from aneforge.reports.baseline.compare import Limits, compare, over_budget
+from aneforge.reports.baseline.file import CHECKS, Baseline, BaselineError, load_baseline, save_baseline
+from aneforge.reports.baseline.observe import Named, ObservationPlan, Observed, observe
+from aneforge.reports.baseline.outcome import BaselineReport, counted, report_text
+from aneforge.sim.inputs import read_arrays
 from aneforge.version import __version__
 
 SKIPPABLE = {"numerics": "numerics", "estimates": "estimate", "estimate": "estimate"}
 
 
 @dataclass(frozen=True)
-class Options:
+class CiOptions:
     """What the command was asked for."""
 
     action: str = "check"  # or record, or update
@@ -55,7 +52,7 @@ class Options:
         return self.action == "update"
 
 
-def run(model: str | ModelFile, options: Options) -> int:
+def run(model: str | ModelFile, options: CiOptions) -> int:
     """Compare, or write what there is to compare with; 1 if something changed."""
     source = model if isinstance(model, ModelFile) else ModelFile(model)
     file = Path(options.baseline or f"{_file_of(source.path)}.baseline.json")
@@ -69,7 +66,7 @@ def run(model: str | ModelFile, options: Options) -> int:
     with working(f"reading {source.name}") as progress:
         seen = observe(load_model(source), targets, plan, _named(source), progress)
     if was is None:
-        report = Report(_named(source).name, tuple(targets), tuple(over_budget(seen.baseline, limits.max_us)))
+        report = BaselineReport(_named(source).name, tuple(targets), tuple(over_budget(seen.baseline, limits.max_us)))
     else:
         report = compare(was, seen, limits)
     if options.write or options.update:
@@ -83,12 +80,12 @@ def run(model: str | ModelFile, options: Options) -> int:
     return 1 if _fails(report, written) else 0
 
 
-def _fails(report: Report, written: bool) -> bool:
+def _fails(report: BaselineReport, written: bool) -> bool:
     """Changes that were just written are accepted; a budget is not."""
     return any(outcome.rule == "over-budget" for outcome in report.outcomes) if written else not report.ok
 
 
-def _refuse_contradictions(options: Options, file: Path) -> None:
+def _refuse_contradictions(options: CiOptions, file: Path) -> None:
     if not (math.isfinite(options.tolerance) and options.tolerance >= 0):
         raise AneforgeError(f"--tolerance takes per cent, 0 or more, not {options.tolerance:g}")
     if options.seed is not None and options.inputs is not None:
@@ -104,7 +101,7 @@ def _refuse_contradictions(options: Options, file: Path) -> None:
         raise AneforgeError("--baseline, --junit and --sarif name one file: each needs its own")
 
 
-def _recorded(file: Path, source: ModelFile, options: Options) -> Baseline | None:
+def _recorded(file: Path, source: ModelFile, options: CiOptions) -> Baseline | None:
     """The baseline to compare with, if there is to be one."""
     exists = file.exists()
     if options.write:
@@ -164,7 +161,7 @@ def _skipped(skip: str) -> set[str]:
     return {SKIPPABLE[part] for part in parts}
 
 
-def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
+def _plan(was: Baseline | None, options: CiOptions, file: Path) -> ObservationPlan:
     """The checks and inputs of the baseline, so that one compares like with like."""
     skipped = _skipped(options.skip)
     # What an update writes is what was asked for; a comparison needs no more than what was recorded.
@@ -185,10 +182,10 @@ def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
                 "with aneforge ci update"
             )
     seed = options.seed if options.seed is not None else (was.seed if was else None) or 0
-    return Plan(tuple(checks), seed, feeds, None if was is None or options.update else was.against)
+    return ObservationPlan(tuple(checks), seed, feeds, None if was is None or options.update else was.against)
 
 
-def _budgets(options: Options, targets: list[str]) -> dict[str, float]:
+def _budgets(options: CiOptions, targets: list[str]) -> dict[str, float]:
     budgets = {}
     for option in options.max_us:
         chip, _, number = option.rpartition("=")
@@ -205,18 +202,20 @@ def _budgets(options: Options, targets: list[str]) -> dict[str, float]:
     return budgets
 
 
-def _write_reports(report: Report, source: ModelFile, options: Options) -> None:
+def _write_reports(report: BaselineReport, source: ModelFile, options: CiOptions) -> None:
     if options.junit is not None:
-        from aneforge.baseline.junit import junit_text
+        from aneforge.reports.baseline.outcome import junit_text
 
         write_whole(options.junit, junit_text(report))
     if options.sarif is not None:
-        from aneforge.baseline.sarif import sarif_text
+        from aneforge.reports.baseline.outcome import sarif_text
 
         write_whole(options.sarif, sarif_text(report, _file_of(source.path), __version__))
 
 
-def _print(report: Report, seen: Observed, was: Baseline | None, file: Path, source: ModelFile, written: bool) -> None:
+def _print(
+    report: BaselineReport, seen: Observed, was: Baseline | None, file: Path, source: ModelFile, written: bool
+) -> None:
     now = seen.baseline
     if was is not None:
         print(report_text(report))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from aneforge import text
 from aneforge.cli import notes, say
-from aneforge.cli.model_file import ModelFile
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile
 from aneforge.cli.plot import writable
-from aneforge.cli.progress import working
-from aneforge.output import text
-from aneforge.output.files import write_whole
+from aneforge.files import write_whole
 from aneforge.study.comparison import Comparison, compare
 
 
 @dataclass(frozen=True)
-class Options:
+class CompareOptions:
     """What the command was asked for."""
 
     inputs: str | None = None
@@ -28,7 +28,7 @@ class Options:
     seed: int | None = None
 
 
-def run(model: str | ModelFile, chips: str, options: Options) -> int:
+def run(model: str | ModelFile, chips: str, options: CompareOptions) -> int:
     """Print the comparison, draw it if asked; 1 if an output differs by more than is allowed."""
     file = ModelFile.of(model)
     picture = None if options.plot is None else writable(options.plot, "--plot")

@@ -5,23 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aneforge.arguments import graph_of
+from aneforge import text
+from aneforge.chips.names import chip_list
 from aneforge.cli import say
-from aneforge.cli.library_warnings import warnings_on_stderr
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
-from aneforge.codegen import emit
+from aneforge.cli.notes import warnings_on_stderr, working
+from aneforge.cli.options import ModelFile, require_file
+from aneforge.codegen.emission import emit
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
-from aneforge.loading import PROGRAM_FILES
-from aneforge.model import Model, build, warn_of
-from aneforge.model import compile as compile_model
-from aneforge.output import text
+from aneforge.formats.arguments import graph_of
+from aneforge.study.loading import PROGRAM_FILES
+from aneforge.study.model import Model, build, warn_of
+from aneforge.study.model import compile as compile_model
 from aneforge.study.partition import Partition
 from aneforge.study.programs import Programs, compile_all, program_text, regions_text, write_regions
-from aneforge.targets.listed import chip_list
 
 
 def run(

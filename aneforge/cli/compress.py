@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aneforge import text
 from aneforge.advice import WeightAdvice, advise_weights
-from aneforge.arguments import value_in_file
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile, require_file
 from aneforge.errors import AneforgeError
-from aneforge.output import text
+from aneforge.formats.arguments import value_in_file
 
 
 @dataclass(frozen=True)
-class Options:
+class CompressOptions:
     """What the command was asked beside the model and the chips."""
 
     calibration: str | None = None
@@ -32,7 +31,7 @@ class Options:
     as_json: bool = False
 
 
-def run(model: str | ModelFile, chips: str, options: Options) -> None:
+def run(model: str | ModelFile, chips: str, options: CompressOptions) -> None:
     """Advise, print the options and the choice, and write the chosen graph where that was asked for."""
     file = ModelFile.of(model)
     require_file(options.out)

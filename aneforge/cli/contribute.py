@@ -6,21 +6,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from aneforge import text
+from aneforge.chips.names import one_chip
 from aneforge.cli import say
-from aneforge.cli.model_file import load_model
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.notes import working
+from aneforge.cli.options import load_model, require_file
 from aneforge.errors import AneforgeError
-from aneforge.gate.evaluate import evaluate
-from aneforge.output import text
-from aneforge.output.files import written_file
-from aneforge.plans.contribute import contributed_rows, timed_row
-from aneforge.plans.files import read_plan
-from aneforge.targets.listed import one_chip
+from aneforge.files import written_file
+from aneforge.study.agreement import evaluate
+from aneforge.study.contribute import contributed_rows, timed_row
+from aneforge.study.plan_files import read_plan
 
 
 @dataclass(frozen=True)
-class Options:
+class ContributeOptions:
     """What the rows say besides the plan, and where they go."""
 
     chip: str | None
@@ -30,7 +29,7 @@ class Options:
     source: str
 
 
-def run(file: str, options: Options, as_json: bool) -> None:
+def run(file: str, options: ContributeOptions, as_json: bool) -> None:
     """Write the rows, and tell how they agree with what check says."""
     require_file(options.out)
     plan = read_plan(file)

@@ -12,11 +12,33 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-from aneforge import __version__
+from aneforge import text
 from aneforge.cli import say
-from aneforge.cli.settings import SETTINGS
 from aneforge.errors import AneforgeError, install_hint
-from aneforge.output import text
+from aneforge.files import LIMITS
+from aneforge.version import __version__
+
+# The environment variables that aneforge reads: one table, which ``aneforge doctor`` prints.
+
+
+SETTINGS = {
+    "ANEFORGE_TARGET": "the chip of this machine",
+    "ANEFORGE_TARGETS": "the chips of commands that name none (m1..m6)",
+    "ANEFORGE_OS": "the version of macOS that verdicts are about (the newest known)",
+    "ANEFORGE_NATIVE": "0 turns the native kernel off",
+    "ANEFORGE_NATIVE_PATH": "the instruction set of the native kernel",
+    "ANEFORGE_THREADS": "how many threads a simulation may use",
+    "ANEFORGE_NO_CACHE": "1 imports every model file again, and stores nothing",
+    "ANEFORGE_CACHE_DIR": "the folder of imported models",
+    "ANEFORGE_CACHE_SIZE": "how many bytes of imported models are kept (2G)",
+    "ANEFORGE_TRACEBACK": "1 prints the Python traceback of an error",
+    **{f"ANEFORGE_MAX_{name.upper()}": f"limit of a model file: {limit.counts}" for name, limit in LIMITS.items()},
+    "XDG_CACHE_HOME": "the folder of caches, if ANEFORGE_CACHE_DIR is not set",
+    "NO_COLOR": "any value turns colours off",
+    "TERM": "dumb turns colours off",
+}
+"""What each variable does, by its name."""
+
 
 REQUIRED = ("numpy", "typer", "jinja2")
 EXTRAS = {
@@ -31,7 +53,7 @@ EXTRAS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Observation:
     """One line: what was looked at, what it is, why, and whether it works as it should."""
 
     what: str
@@ -61,11 +83,11 @@ def run(as_json: bool) -> int:
     return 1 if degraded else 0
 
 
-def _note(finding: Finding) -> str:
+def _note(finding: Observation) -> str:
     return finding.why if finding.ok else f"{say.paint('degraded', 'red')}: {finding.why}"
 
 
-def examine() -> dict[str, list[Finding]]:
+def examine() -> dict[str, list[Observation]]:
     """Everything that is looked at, by section."""
     return {
         "versions": _versions(),
@@ -77,16 +99,16 @@ def examine() -> dict[str, list[Finding]]:
     }
 
 
-def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
+def _guarded(what: str, look: Callable[[], Observation]) -> Observation:
     try:
         return look()
     except AneforgeError as error:
-        return Finding(what, "broken", str(error), ok=False)
+        return Observation(what, "broken", str(error), ok=False)
 
 
-def _versions() -> list[Finding]:
-    rows = [Finding("aneforge", __version__), Finding("python", platform.python_version(), sys.platform)]
-    return [*rows, *(Finding(name, _version_of(name) or "version unknown") for name in REQUIRED)]
+def _versions() -> list[Observation]:
+    rows = [Observation("aneforge", __version__), Observation("python", platform.python_version(), sys.platform)]
+    return [*rows, *(Observation(name, _version_of(name) or "version unknown") for name in REQUIRED)]
 
 
 def _version_of(package: str) -> str | None:
@@ -96,26 +118,28 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-def _native() -> Finding:
+def _native() -> Observation:
     from aneforge.sim import native
 
     why = native.why_not()
     if why:
-        return Finding("kernel", "not loaded", f"{why}; exact sums run in NumPy, the same bits and far slower", False)
-    return Finding("kernel", "loaded", f"instruction sets: {', '.join(native.paths()) or 'plain'}")
+        return Observation(
+            "kernel", "not loaded", f"{why}; exact sums run in NumPy, the same bits and far slower", False
+        )
+    return Observation("kernel", "loaded", f"instruction sets: {', '.join(native.paths()) or 'plain'}")
 
 
-def _threads() -> Finding:
+def _threads() -> Observation:
     from aneforge.sim import native
 
-    return Finding("threads", str(native.threads()), "ANEFORGE_THREADS, else the processors of this machine")
+    return Observation("threads", str(native.threads()), "ANEFORGE_THREADS, else the processors of this machine")
 
 
-def _extra(name: str) -> Finding:
+def _extra(name: str) -> Observation:
     module, what = EXTRAS[name]
     if not _is_installed(module):
-        return Finding(name, "not installed", f"{what}; install with: {install_hint(name)}")
-    return Finding(name, _version_of(module.removeprefix("google.")) or "installed", what)
+        return Observation(name, "not installed", f"{what}; install with: {install_hint(name)}")
+    return Observation(name, _version_of(module.removeprefix("google.")) or "installed", what)
 
 
 def _is_installed(module: str) -> bool:
@@ -125,9 +149,9 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _target() -> Finding:
+def _target() -> Observation:
+    from aneforge.chips.host import ENVIRONMENT, TargetDetectionWarning
     from aneforge.compiler.compile import resolve_target
-    from aneforge.targets.host import ENVIRONMENT, TargetDetectionWarning
 
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", TargetDetectionWarning)
@@ -140,23 +164,23 @@ def _target() -> Finding:
         why = f"this machine has no engine that is known: the oldest family that takes models; {ENVIRONMENT} chooses"
     else:
         why = "the name of this machine's processor"
-    return Finding("detected", f"{target.name}{chips}", why)
+    return Observation("detected", f"{target.name}{chips}", why)
 
 
-def _settings() -> list[Finding]:
+def _settings() -> list[Observation]:
     """The variables that are read, and variables of our name that are set and that nothing reads."""
-    rows = [Finding(name, os.environ.get(name) or "not set", why) for name, why in SETTINGS.items()]
+    rows = [Observation(name, os.environ.get(name) or "not set", why) for name, why in SETTINGS.items()]
     ours = sorted(name for name in os.environ if name.startswith("ANEFORGE_") and name not in SETTINGS)
     return [
         *rows,
-        *(Finding(name, os.environ[name], "set, but nothing reads it; check its name") for name in ours),
+        *(Observation(name, os.environ[name], "set, but nothing reads it; check its name") for name in ours),
     ]
 
 
-def _data() -> Finding:
-    from aneforge.targets import store
+def _data() -> Observation:
+    from aneforge.chips import store
 
     topics = store.topics()
     for topic in topics:
         store.load(topic)
-    return Finding("seal", "whole", f"{len(topics)} files as they were sealed")
+    return Observation("seal", "whole", f"{len(topics)} files as they were sealed")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from aneforge import text
 from aneforge.advice.estimates import DEFAULT_CHANGES, estimate_all
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.progress import working
-from aneforge.output import text
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile
 
 
 def run(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from aneforge import text
+from aneforge.chips import store
+from aneforge.chips.evidence import conflicts, sources
 from aneforge.errors import UnknownNameError, nearest
-from aneforge.output import text
-from aneforge.output.grouped import wrapped
-from aneforge.targets import store
-from aneforge.targets.evidence import conflicts, sources
+from aneforge.text import wrapped
 
 
 def show(number: str, as_json: bool) -> None:

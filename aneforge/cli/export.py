@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aneforge.arguments import Source, graph_of
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.progress import working
+from aneforge import text
+from aneforge.chips.names import DEFAULT, one_chip
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile
 from aneforge.errors import ArgumentError
-from aneforge.exports import Exported, SavedNetplist, export_coreml, save_netplist
-from aneforge.output import text
+from aneforge.formats.arguments import Source, graph_of
+from aneforge.formats.exports.coreml import Exported
+from aneforge.formats.exports.netplist import SavedNetplist, save_netplist
+from aneforge.study.exporting import export_coreml
 from aneforge.study.plan import partition
-from aneforge.targets.listed import DEFAULT, one_chip
 
 
 def run(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from aneforge import text
+from aneforge.chips.evidence import Fact
+from aneforge.chips.hal import Hal, HalField
+from aneforge.chips.names import one_chip, target
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.targets.evidence import Fact
-from aneforge.targets.hal import Hal, HalField
-from aneforge.targets.listed import one_chip
-from aneforge.targets.names import target
 
 
 def show(chip: str, field: str | None, diff: str | None, build: str | None, unknowns: bool, as_json: bool) -> None:

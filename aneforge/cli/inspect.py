@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from aneforge.cli.progress import working
+from aneforge import text
+from aneforge.cli.notes import working
 from aneforge.codegen.anec import Anec, read_compiled
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.describe import differences, find_task, raw, task_in_full, tree
 from aneforge.errors import AneforgeError, shown
-from aneforge.output import text
 
 _WORDS = 120  # of a value in a line
 

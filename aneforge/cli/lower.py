@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from aneforge.anec.text import write
-from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.chips.names import one_chip
+from aneforge.chips.names import target as find_target
+from aneforge.cli.notes import working
 from aneforge.cli.opt import pass_names, show_code
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.options import ModelFile, load_model, require_file
 from aneforge.compiler.compile import lowered_for
 from aneforge.compiler.passes import run_passes
-from aneforge.targets.listed import one_chip
-from aneforge.targets.names import target as find_target
+from aneforge.engine.text import write
 
 
 def run(model: str | ModelFile, chip: str, passes: str, out: str | None, as_json: bool) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aneforge.cli.progress import working
+from aneforge import text
+from aneforge.cli.notes import working
 from aneforge.cost.evaluate import NOT_FITTED, Figures, by, figures, read_rows
 from aneforge.errors import AneforgeError
-from aneforge.output import text
 
 _HEADERS = ("rows", "median %", "mean %", "90th %", "factor", "bias %", "rank", "pairs")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from aneforge.cli.progress import working
+from aneforge import text
+from aneforge.cli.notes import working
 from aneforge.errors import AneforgeError
-from aneforge.gate.evaluate import evaluate
-from aneforge.output import text
+from aneforge.study.agreement import evaluate
 
 
 def run(file: str, as_json: bool) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aneforge.arguments import graph_of
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge import text
+from aneforge.chips.names import DEFAULT, chip_list, one_chip
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile, require_file
 from aneforge.errors import AneforgeError
-from aneforge.numerics.cures import rewritten
-from aneforge.output import text
+from aneforge.formats.arguments import graph_of
+from aneforge.numerics.causes import rewritten
 from aneforge.study.pairwise import diverges
 from aneforge.study.risk import risks
-from aneforge.targets.listed import DEFAULT, chip_list, one_chip
 
 
 def run_diverges(

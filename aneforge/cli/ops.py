@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from aneforge import text
+from aneforge.chips import store
+from aneforge.chips.chip import Target
+from aneforge.chips.evidence import Fact
+from aneforge.chips.names import chip_list, resolve
+from aneforge.chips.ops import ROUTES, OpRoutes, lowered_to, mil_row, op_names, op_routes
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.targets import store
-from aneforge.targets.chip import Target
-from aneforge.targets.evidence import Fact
-from aneforge.targets.listed import chip_list
-from aneforge.targets.names import resolve
-from aneforge.targets.ops import ROUTES, OpRoutes, lowered_to, mil_row, op_names, op_routes
 
 MARK = {"measured": "", "decoded": "", "predicted": " (predicted)", "inferred": "", "unknown": " (unknown)"}
 

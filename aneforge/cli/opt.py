@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aneforge.anec.text import read, write
-from aneforge.anec.verify import verify
+from aneforge import text
+from aneforge.chips.assumed import fact_label
+from aneforge.chips.names import one_chip
+from aneforge.chips.names import target as find_target
 from aneforge.cli import say
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.notes import working
+from aneforge.cli.options import require_file
 from aneforge.compiler.passes import PASSES, Pass, run_passes
 from aneforge.compiler.pipeline import PHASES, PIPELINE
+from aneforge.engine.text import read, write
+from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.output.files import write_whole
-from aneforge.targets.assumed import fact_label
-from aneforge.targets.listed import one_chip
-from aneforge.targets.names import target as find_target
+from aneforge.files import write_whole
 
 
 def list_passes(as_json: bool) -> None:

@@ -1,12 +1,67 @@
-"""The options that several commands take: one name, one meaning and one wording each, wherever they appear."""
+"""The options, model files and output files that several commands take: one wording each, wherever they appear."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aneforge.cli.model_file import ModelFile
+from aneforge.errors import AneforgeError
+
+if TYPE_CHECKING:
+    from aneforge.graph.graph import Graph
+
+
+# The model that a command was asked to read: a file, the sizes of its symbolic dimensions, and its function.
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A path, the sizes that ``--dim`` gives (``batch=1``), and which of the file's functions is meant."""
+
+    path: str
+    dims: Sequence[str] = ()
+    function: str | None = None
+
+    @classmethod
+    def of(cls, model: str | ModelFile) -> ModelFile:
+        return model if isinstance(model, ModelFile) else cls(model)
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def name(self) -> str:
+        """The file without its folders, for somebody who waits."""
+        return Path(self.path).name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """``dims`` and ``function``, as the functions of the library take them."""
+        return {"dims": _sizes(self.dims), "function": self.function}
+
+
+def load_model(model: str | ModelFile) -> Graph:
+    """The graph in the file."""
+    from aneforge.formats.arguments import graph_of  # brings NumPy, and every command is declared with a ModelFile
+
+    file = ModelFile.of(model)
+    return graph_of(file.path, **file.options)
+
+
+def _sizes(options: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for option in options:
+        name, _, size = option.rpartition("=")
+        if not name or not size.isdigit() or int(size) < 1:
+            raise AneforgeError(f"--dim {option}: the form is NAME=SIZE. Write for instance --dim batch=1.")
+        sizes[name] = int(size)
+    return sizes
+
 
 # Chips.
 
@@ -16,9 +71,9 @@ SPELLINGS = "m1, m1,m5, m1..m6, macs, phones or all (the 28 targets)"
 
 def complete_chips(typed: str) -> list[str]:
     """What the last part of a list of chips may become, for the shell."""
-    from aneforge.targets import store
-    from aneforge.targets.chip import target_names
-    from aneforge.targets.listed import GROUPS
+    from aneforge.chips import store
+    from aneforge.chips.chip import target_names
+    from aneforge.chips.names import GROUPS
 
     before, comma, last = typed.rpartition(",")
     products = [name.casefold().replace(" ", "-") for name in store.load("names")["products"]]
@@ -125,3 +180,19 @@ def out_option(what: str, takes: str = "FILE") -> Any:
 Code = Annotated[str | None, out_option("Write the code to this file instead of printing it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
 Everything = Annotated[bool, typer.Option("--all", help="List every node and reason, not only examples with counts.")]
+
+
+# Files that a command will write: refused before the work where they cannot be, not after it.
+
+
+def require_file(path: str | Path | None, option: str = "--out") -> None:
+    """Refuse a folder, and a file in a folder that is not there or that this user cannot write to."""
+    if path is None:
+        return
+    file = Path(path)
+    if file.is_dir():
+        raise AneforgeError(f"{option} {path}: this is a folder; give the name of a file, as {file / 'NAME'}.")
+    if not file.parent.is_dir():
+        raise AneforgeError(f"{option} {path}: the folder {file.parent} does not exist. Create it, or choose another.")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise AneforgeError(f"{option} {path}: the folder {file.parent} cannot be written. Choose another.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.progress import working
-from aneforge.output import text
+from aneforge import text
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile
 from aneforge.study.plan import partition
 
 

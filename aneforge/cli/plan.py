@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from aneforge import text
 from aneforge.cli import say
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
-from aneforge.output import text
-from aneforge.output.files import write_whole
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile, require_file
+from aneforge.files import write_whole
 from aneforge.study.plan import compute_plan
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aneforge import text
 from aneforge.advice.estimates import estimate_all
+from aneforge.chips.names import chip_label, chip_labels
 from aneforge.cli import say
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile, require_file
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.output.files import write_whole
-from aneforge.output.grouped import wrapped
-from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
-from aneforge.targets.names import chip_label, chip_labels
+from aneforge.files import write_whole
+from aneforge.reports.plots import chips_svg, roofline_svg, timeline_svg
+from aneforge.text import wrapped
 
 # The chips of each picture where none are named.
 KINDS = {"roofline": "m1", "timeline": "m1", "chips": "macs,phones"}

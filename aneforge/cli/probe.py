@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aneforge.cli.progress import working
+from aneforge import text
+from aneforge.cli.notes import working
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.probes import probe
+from aneforge.study.probes import probe
 
 
 def run(chips: str, as_json: bool) -> None:

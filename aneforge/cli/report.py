@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aneforge.cli import say
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile, require_file
 from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.errors import AneforgeError
-from aneforge.output.progress import Progress
-from aneforge.plans.files import read_plan
-from aneforge.report import against
-from aneforge.report.document import FORMATS, Report, format_of
-from aneforge.report.gather import Measured, report
-from aneforge.report.saved import is_saved_report, read_report
+from aneforge.progress import Progress
+from aneforge.reports import against
+from aneforge.reports.document import FORMATS, Report, format_of
+from aneforge.reports.gather import Measured, report
+from aneforge.reports.saved import is_saved_report, read_report
+from aneforge.study.plan_files import read_plan
 
 _BINARY = ("html", "onnx")  # what nobody wants on a terminal gets a name of its own
 
 
 @dataclass(frozen=True)
-class Options:
+class ReportOptions:
     """What the command was asked for besides the model."""
 
     chips: str
@@ -41,7 +40,7 @@ class Options:
         return self.against is not None or self.against_target is not None
 
 
-def run(model: str | ModelFile, options: Options) -> None:
+def run(model: str | ModelFile, options: ReportOptions) -> None:
     """Write the report or the comparison, or print it where it is text and no file is named."""
     file = ModelFile.of(model)
     kind, place = _wanted(file, options)
@@ -60,7 +59,7 @@ def run(model: str | ModelFile, options: Options) -> None:
     say.note(f"wrote {', '.join(str(path) for path in written)}")
 
 
-def _wanted(file: ModelFile, options: Options) -> tuple[str, Path | None]:
+def _wanted(file: ModelFile, options: ReportOptions) -> tuple[str, Path | None]:
     """The format and the file, refused before the work where they cannot be had."""
     known = list(against.FORMATS if options.compares else FORMATS.values())
     if options.format_name is not None and options.format_name not in known:
@@ -88,7 +87,9 @@ def _require_place(place: Path, kind: str | None, file: ModelFile) -> None:
         raise AneforgeError(f"--out {place}: this is the model itself; give another name")
 
 
-def _one(file: ModelFile, options: Options, chips: str, progress: Progress | None, path: str | None = None) -> Report:
+def _one(
+    file: ModelFile, options: ReportOptions, chips: str, progress: Progress | None, path: str | None = None
+) -> Report:
     """The report of a model, or one that was saved."""
     source = path or file.path
     if is_saved_report(source):
@@ -115,7 +116,7 @@ def _measured(asked: str | None) -> Measured | None:
     return read_plan(path), Path(path).name, chip or None
 
 
-def _comparison(file: ModelFile, options: Options, progress: Progress | None) -> against.Comparison:
+def _comparison(file: ModelFile, options: ReportOptions, progress: Progress | None) -> against.ReportComparison:
     if options.measured is not None:
         raise AneforgeError("--measured goes with one report, --against compares two; choose one")
     before = _one(file, options, options.chips, progress)

@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aneforge import text
+from aneforge.chips.names import DEFAULT, chip_list, one_chip
 from aneforge.cli import notes
-from aneforge.cli.library_warnings import warnings_on_stderr
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.notes import warnings_on_stderr, working
+from aneforge.cli.options import ModelFile, require_file
 from aneforge.errors import AneforgeError
-from aneforge.loading import PROGRAM_FILES
-from aneforge.output import text
-from aneforge.output.files import write_arrays
+from aneforge.files import write_arrays
+from aneforge.study.loading import PROGRAM_FILES
 from aneforge.study.running import run as run_model
-from aneforge.targets.listed import DEFAULT, chip_list, one_chip
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """What the command was asked for."""
 
     inputs: str | None = None
@@ -32,7 +30,7 @@ class Options:
     seed: int | None = None
 
 
-def run(model: str | ModelFile, chips: str | None, options: Options) -> None:
+def run(model: str | ModelFile, chips: str | None, options: RunOptions) -> None:
     """Simulate, write what was asked for, and print the result."""
     file = ModelFile.of(model)
     if options.out is not None and chips is not None and len(chip_list(chips)) > 1:

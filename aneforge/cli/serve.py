@@ -7,14 +7,14 @@ import signal
 import sys
 from types import FrameType
 
-from aneforge.budgets import bytes_of
 from aneforge.cli import say
 from aneforge.errors import AneforgeError
-from aneforge.serve.server import Server
-from aneforge.workers import Limits
+from aneforge.files import bytes_of
+from aneforge.reports.serve.server import Server
+from aneforge.reports.workers import WorkerLimits
 
 
-def run(host: str, port: int, target: str, limits: Limits, max_upload: str, as_json: bool) -> None:
+def run(host: str, port: int, target: str, limits: WorkerLimits, max_upload: str, as_json: bool) -> None:
     """Serve until Ctrl-C; whatever ends it, uploads are removed."""
     size = bytes_of(max_upload)
     if not size:

@@ -6,25 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aneforge.budgets import bytes_of
+from aneforge import text
 from aneforge.cli import say
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.progress import working
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.output.files import write_whole
-from aneforge.sweep.diff import compare
-from aneforge.sweep.merging import merge as merged
-from aneforge.sweep.run import Progress, sweep
-from aneforge.sweep.summary import markdown, summary
-from aneforge.sweep.table import Table, require_table_name
-from aneforge.workers import Limits
+from aneforge.files import bytes_of, write_whole
+from aneforge.reports.sweep.diff import compare
+from aneforge.reports.sweep.run import Progress, sweep
+from aneforge.reports.sweep.summary import markdown, summary
+from aneforge.reports.sweep.table import Table, require_table_name
+from aneforge.reports.sweep.table import merge as merged
+from aneforge.reports.workers import WorkerLimits
 
 _INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class Options:
+class SweepChoices:
     """The options of ``sweep run`` besides the models."""
 
     target: str
@@ -34,22 +33,22 @@ class Options:
     function: str | None
     shard: str | None
     workers: int | None
-    limits: Limits
+    limits: WorkerLimits
     scheduler: str | None
     retry: bool
     everything: bool
     as_json: bool
 
 
-def limits_of(seconds: float, memory: str) -> Limits:
+def limits_of(seconds: float, memory: str) -> WorkerLimits:
     """``--max-seconds`` and ``--max-memory``."""
     size = bytes_of(memory)
     if size is None:
         raise AneforgeError(f"--max-memory {memory}: not a size. Write for instance 4G or 512M.")
-    return Limits(seconds, size)
+    return WorkerLimits(seconds, size)
 
 
-def run(models: Sequence[str], options: Options) -> int:
+def run(models: Sequence[str], options: SweepChoices) -> int:
     """Run the sweep and print its summary; 1 if a model has no answer."""
     dims = ModelFile("", options.dims, options.function).options
     last = Progress(0)
@@ -109,7 +108,7 @@ def diff(before: str, after: str, tolerance: float, everything: bool, as_json: b
 
 
 def _write_pages(table: Table, folder: Path) -> None:
-    from aneforge.sweep.html import page
+    from aneforge.reports.sweep.summary import page
 
     write_whole(folder / "summary.md", markdown(table))
     write_whole(folder / "summary.html", page(table))

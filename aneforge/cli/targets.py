@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aneforge.output import text
-from aneforge.targets.chip import FIELDS, Target, all_targets
-from aneforge.targets.costs import cost_curve, device_info
-from aneforge.targets.evidence import Fact
-from aneforge.targets.families import MIN_FAMILY, Family
-from aneforge.targets.formats import image_formats
-from aneforge.targets.hal import HalField
-from aneforge.targets.limits import SEED_NAMES, limit_fact, limit_names
-from aneforge.targets.listed import chip_list
-from aneforge.targets.names import resolve
-from aneforge.targets.numeric_facts import slice_saturates
-from aneforge.targets.ops import op_routes
-from aneforge.targets.streams import encoding_names, stream_fact
+from aneforge import text
+from aneforge.chips.chip import FIELDS, Target, all_targets
+from aneforge.chips.costs import cost_curve, device_info
+from aneforge.chips.evidence import Fact
+from aneforge.chips.families import MIN_FAMILY, Family
+from aneforge.chips.formats import image_formats
+from aneforge.chips.hal import HalField
+from aneforge.chips.limits import SEED_NAMES, limit_fact, limit_names, slice_saturates
+from aneforge.chips.names import chip_list, resolve
+from aneforge.chips.ops import op_routes
+from aneforge.chips.streams import encoding_names, stream_fact
 
 HEADERS = ("target", "chips", "version", "family", "tier", "TD gen", "cores", "lanes", "texture", "image formats")
 

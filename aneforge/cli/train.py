@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from aneforge import text
+from aneforge.chips.names import one_chip
 from aneforge.cli import notes, say
-from aneforge.cli.library_warnings import warnings_on_stderr
-from aneforge.cli.model_file import ModelFile, load_model
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.cli.notes import warnings_on_stderr, working
+from aneforge.cli.options import ModelFile, load_model, require_file
 from aneforge.errors import AneforgeError
-from aneforge.inputs import read_arrays
-from aneforge.output import text
-from aneforge.targets.listed import one_chip
+from aneforge.sim.inputs import read_arrays
 from aneforge.train.backward import loss_of
 from aneforge.train.gradcheck import gradcheck
-from aneforge.train.loop import History
+from aneforge.train.loop import TrainingHistory
 from aneforge.train.losses import CEHandle
 from aneforge.train.objectives import objective_of
 from aneforge.train.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class Options:
+class TrainOptions:
     """What ``train`` was asked for."""
 
     data: str
@@ -45,7 +43,7 @@ class Options:
     as_json: bool
 
 
-def run(model: ModelFile, chip: str, options: Options) -> None:
+def run(model: ModelFile, chip: str, options: TrainOptions) -> None:
     """Train, write the checkpoint, and print what came of it."""
     require_file(options.out)
     graph = load_model(model)
@@ -89,7 +87,7 @@ def run(model: ModelFile, chip: str, options: Options) -> None:
         print(f"the checkpoint is in {options.out}; --resume continues from it")
 
 
-def _fit(trainer: Trainer, data: dict[str, np.ndarray], options: Options) -> History:
+def _fit(trainer: Trainer, data: dict[str, np.ndarray], options: TrainOptions) -> TrainingHistory:
     try:
         with working("training") as progress:
             seed = 0 if options.seed is None else options.seed

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from aneforge import text
 from aneforge.advice.form_search import SearchLimits, search
-from aneforge.cli.model_file import ModelFile, load_model
-from aneforge.cli.outputs import require_file
-from aneforge.cli.progress import working
+from aneforge.chips.names import one_chip
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile, load_model, require_file
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.targets.listed import one_chip
 
 
 def run(

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aneforge.arguments import chips_of
-from aneforge.cli.model_file import ModelFile
-from aneforge.cli.progress import working
+from aneforge import text
+from aneforge.chips.chip import Target
+from aneforge.chips.names import chip_label, with_label
+from aneforge.cli.notes import working
+from aneforge.cli.options import ModelFile
+from aneforge.engine.native import layer_type, layer_types
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
-from aneforge.native import layer_type, layer_types
-from aneforge.output import text
-from aneforge.output.grouped import wrapped
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label, with_label
-from aneforge.validate import Verdict, validate_all, validate_layer
+from aneforge.formats.arguments import chips_of
+from aneforge.study.validate import LayerVerdict, validate_all, validate_layer
+from aneforge.text import wrapped
 
 
 def run(
@@ -75,7 +75,7 @@ def layer(name: str, params: str | None, shapes: str | None, chips: str, route: 
     return 0 if all(verdict.accepted for verdict in verdicts.values()) else 1
 
 
-def _told(name: str, route: str, verdicts: Mapping[str, Verdict], asked: Mapping[str, Target]) -> str:
+def _told(name: str, route: str, verdicts: Mapping[str, LayerVerdict], asked: Mapping[str, Target]) -> str:
     rows = [(chip_label(chip), *_words(verdict)) for chip, verdict in verdicts.items()]
     refused: dict[str, None] = {}
     warned: dict[str, None] = {}
@@ -91,7 +91,7 @@ def _told(name: str, route: str, verdicts: Mapping[str, Verdict], asked: Mapping
     return "\n\n".join(parts)
 
 
-def _words(verdict: Verdict) -> tuple[str, str, str]:
+def _words(verdict: LayerVerdict) -> tuple[str, str, str]:
     return "accept" if verdict.accepted else "reject", verdict.stage, verdict.evidence.label()
 
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aneforge.codegen.anec import Anec, read_anec
-from aneforge.codegen.bounds import ContainerError
-from aneforge.codegen.container import Container, read_container
+from aneforge.lazy import first_use
 
-if TYPE_CHECKING:
-    from aneforge.codegen.decoding import decode
-    from aneforge.codegen.emission import emit
-
-__all__ = ["Anec", "Container", "ContainerError", "decode", "emit", "read_anec", "read_container"]
-
-_HOME_OF = {"decode": "aneforge.codegen.decoding", "emit": "aneforge.codegen.emission"}
+# To look at a container takes neither the compiler nor the simulator, which the last two need.
+HOMES = {
+    "anec": "Anec read_anec",
+    "bounds": "ContainerError",
+    "container": "Container read_container",
+    "decoding": "decode",
+    "emission": "emit",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """What needs the compiler and the simulator is imported when it is first used: to look at a container takes
-    neither."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+    return first_use(__name__, HOMES, name)

@@ -45,7 +45,7 @@ def _up(value: int, step: int) -> int:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class AnecBuffer:
     """A tensor of the caller, by the register that the loader gives it. Names are not part of the file."""
 
     role: str
@@ -92,14 +92,14 @@ class Anec:
         return read_tasks(text, GENERATION, 0, self.first_task_bytes // 4, self.task_count)
 
     @cached_property
-    def ports(self) -> list[Buffer]:
+    def ports(self) -> list[AnecBuffer]:
         """The caller's tensors: outputs, then inputs."""
         roles = ["output"] * self.outputs + ["input"] * self.inputs
         return [self._port(role, _FIRST_BAR + place) for place, role in enumerate(roles)]
 
-    def _port(self, role: str, bar: int) -> Buffer:
+    def _port(self, role: str, bar: int) -> AnecBuffer:
         n, c, h, w, plane, row = self.shapes[6 * bar : 6 * bar + 6]
-        return Buffer(role, bar, self.tiles[bar], (n, c, h, w), plane, row)
+        return AnecBuffer(role, bar, self.tiles[bar], (n, c, h, w), plane, row)
 
     @property
     def scratch_tiles(self) -> int:

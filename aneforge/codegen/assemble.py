@@ -12,24 +12,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from aneforge.codegen.container import MAGIC, Container, Header, Region
+from aneforge.chips import store
+from aneforge.codegen.container import MAGIC, Container, FileRegion, Header
 from aneforge.codegen.dialect import dialect_of
 from aneforge.codegen.load_commands import (
     PORT,
     SEGMENT,
     STATE,
     SYMBOLS,
-    Command,
-    Port,
-    Section,
-    Segment,
-    State,
+    ContainerPort,
+    ContainerSection,
+    ContainerSegment,
+    LoadCommand,
+    StateRecord,
     SymbolTable,
 )
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tasks import Task
-from aneforge.targets import store
 
 VM_BASE, PAGE = 0x30000000, 0x4000
 EMPTY_CONSTANTS = 0x4000
@@ -39,7 +39,7 @@ _TEXT_BAR, _CONSTANT_BAR, _SCRATCH_BAR = 0, 1, 3
 
 
 @dataclass(frozen=True)
-class Tensor:
+class CallerTensor:
     """A tensor of the caller, as its buffer has it."""
 
     name: str
@@ -72,7 +72,7 @@ class Parts:
     """What a container is made of."""
 
     generation: str
-    tensors: Sequence[Tensor]
+    tensors: Sequence[CallerTensor]
     tasks: Sequence[Task]
     constants: bytes = b""
     scratch_bytes: int = 0
@@ -163,7 +163,7 @@ def assemble(parts: Parts) -> Container:
     layout = _Layout(parts)
     relocations = _relocations(parts)
     symbols, strings = _symbols(layout)
-    commands: list[Command] = [*_segments(layout, len(relocations))]
+    commands: list[LoadCommand] = [*_segments(layout, len(relocations))]
     commands += [_port(tensor.name, layout.surfaces[tensor.name]) for tensor in parts.tensors]
     commands.append(_program(layout))
     commands += [_tensor(tensor, parts.procedure) for tensor in parts.tensors]
@@ -184,50 +184,50 @@ def assemble(parts: Parts) -> Container:
     return Container(header, commands, regions)
 
 
-def _segments(layout: _Layout, relocation_bytes: int) -> list[Segment]:
+def _segments(layout: _Layout, relocation_bytes: int) -> list[ContainerSegment]:
     parts = layout.parts
     segments = [_segment("__PAGEZERO", 0, PAGE, (0, 0), 4, [])]
     if parts.debug:
-        section = Section("__debug_info", "__DEBUG", 0, len(parts.debug), 0, 6, flags=0x32)
+        section = ContainerSection("__debug_info", "__DEBUG", 0, len(parts.debug), 0, 6, flags=0x32)
         segments.append(_segment("__DEBUG", 0, 0, (0, 0), 4, [section]))
     if parts.scratch_bytes:
         size = _up(parts.scratch_bytes, PAGE)
-        section = Section("__bss", "__DATA", layout.scratch, parts.scratch_bytes, 0, 14, flags=0x25)
+        section = ContainerSection("__bss", "__DATA", layout.scratch, parts.scratch_bytes, 0, 14, flags=0x25)
         segments.append(_segment("__DATA", layout.scratch, size, (3, 3), 4, [section]))
     for tensor in sorted(parts.tensors, key=lambda tensor: tensor.name):
         segments.append(_surface(tensor, layout.surfaces[tensor.name]))
-    text = Section("__text", "__TEXT", layout.text_address, len(layout.text), 0, 14)
+    text = ContainerSection("__text", "__TEXT", layout.text_address, len(layout.text), 0, 14)
     text.relocation_count = relocation_bytes // 8
     text.flags = 0x128 if relocation_bytes else 0x28
-    constants = Section("__const", "__TEXT", layout.constant_address, len(layout.constants), 0, 6, flags=0x26)
+    constants = ContainerSection("__const", "__TEXT", layout.constant_address, len(layout.constants), 0, 6, flags=0x26)
     size = _up(layout.constant_address + len(layout.constants) - layout.text_address, PAGE)
     flags = 0 if relocation_bytes else 4
     segments.append(_segment("__TEXT", layout.text_address, size, (5, 5), flags, [text, constants]))
     if layout.kernels:
-        kernel = Section("__kern_0", "__KERN_0", layout.kernel_address, len(layout.kernels), 0, 6, flags=0x26)
+        kernel = ContainerSection("__kern_0", "__KERN_0", layout.kernel_address, len(layout.kernels), 0, 6, flags=0x26)
         size = _up(len(layout.kernels), PAGE)
         segments.append(_segment("__KERN_0", layout.kernel_address, size, (1, 1), 4, [kernel]))
     return segments
 
 
 def _segment(
-    name: str, address: int, size: int, protection: tuple[int, int], flags: int, sections: list[Section]
-) -> Segment:
-    return Segment(SEGMENT, b"", 0, name, address, size, 0, 0, protection, flags, sections)
+    name: str, address: int, size: int, protection: tuple[int, int], flags: int, sections: list[ContainerSection]
+) -> ContainerSegment:
+    return ContainerSegment(SEGMENT, b"", 0, name, address, size, 0, 0, protection, flags, sections)
 
 
-def _surface(tensor: Tensor, address: int) -> Segment:
+def _surface(tensor: CallerTensor, address: int) -> ContainerSegment:
     """The segment of a tensor: an address and a size, no bytes of the file."""
     reads = tensor.role == "input"
     name, protection, flags = ("__const", 1, 0x21) if reads else ("__data", 2, 0x23)
-    section = Section(name, "__FVMLIB", address, tensor.spanned_bytes, 0, 14, flags=flags)
+    section = ContainerSection(name, "__FVMLIB", address, tensor.spanned_bytes, 0, 14, flags=flags)
     return _segment("__FVMLIB", address, _up(tensor.spanned_bytes, PAGE), (protection, protection), 6, [section])
 
 
-def _port(name: str, address: int) -> Port:
+def _port(name: str, address: int) -> ContainerPort:
     text = name.encode("utf-8") + b"\0"
     payload = struct.pack("<IIQ", 0x18, 0, address) + text
-    return Port(PORT, payload + bytes(-len(payload) % 8))
+    return ContainerPort(PORT, payload + bytes(-len(payload) % 8))
 
 
 def _put(words: list[int], offset: int, value: int, size: int = 1) -> None:
@@ -236,7 +236,7 @@ def _put(words: list[int], offset: int, value: int, size: int = 1) -> None:
         words[(offset - 0x10) // 4 + place] = value >> 32 * place & 0xFFFFFFFF
 
 
-def _program(layout: _Layout) -> State:
+def _program(layout: _Layout) -> StateRecord:
     """The program descriptor, with the words that every published one has."""
     parts = layout.parts
     indexed = is_indexed(parts.generation)
@@ -277,10 +277,10 @@ def _program(layout: _Layout) -> State:
     for place, value in zip(places, (9, 8, parts.cycles), strict=True):
         put(place, value)
     strings = parts.procedure.encode("utf-8") + b"\0"
-    return State(STATE, b"", 0, 4 if indexed else 1, words, strings + bytes(-len(strings) % 8))
+    return StateRecord(STATE, b"", 0, 4 if indexed else 1, words, strings + bytes(-len(strings) % 8))
 
 
-def _tensor(tensor: Tensor, procedure: str) -> State:
+def _tensor(tensor: CallerTensor, procedure: str) -> StateRecord:
     """The descriptor of a tensor of the caller."""
     words = [0] * 0x1E
     strings = [text.encode("utf-8") + b"\0" for text in (procedure, tensor.name, tensor.name)]
@@ -302,7 +302,7 @@ def _tensor(tensor: Tensor, procedure: str) -> State:
     put(0x7C, offsets[2])
     put(0x80, tensor.spanned_bytes, 2)
     text = b"".join(strings)
-    return State(STATE, b"", 0, 3, words, text + bytes(-len(text) % 8))
+    return StateRecord(STATE, b"", 0, 3, words, text + bytes(-len(text) % 8))
 
 
 def _relocations(parts: Parts) -> bytes:
@@ -341,34 +341,34 @@ def _symbols(layout: _Layout) -> tuple[bytes, bytes]:
 
 
 def _place_in_file(
-    layout: _Layout, commands: list[Command], table: SymbolTable, start: int, tail: tuple[bytes, bytes, bytes]
-) -> list[Region]:
+    layout: _Layout, commands: list[LoadCommand], table: SymbolTable, start: int, tail: tuple[bytes, bytes, bytes]
+) -> list[FileRegion]:
     """The offsets of everything in the file, written into the commands, and the runs in their order."""
-    segments = {command.name: command for command in commands if isinstance(command, Segment)}
+    segments = {command.name: command for command in commands if isinstance(command, ContainerSegment)}
     place = _up(start, PAGE)
-    regions = [Region(start, "gap", bytes(place - start))]
+    regions = [FileRegion(start, "gap", bytes(place - start))]
     text_segment = segments["__TEXT"]
     text, constants = text_segment.sections
     text_segment.file_offset = text.offset = place
     constants.offset = place + (layout.constant_address - layout.text_address)
     text_segment.file_size = constants.offset + len(layout.constants) - place
     between = bytes(constants.offset - place - len(layout.text))
-    regions += [Region(place, "text", layout.text), Region(place + len(layout.text), "gap", between)]
-    regions.append(Region(constants.offset, "constants", layout.constants))
+    regions += [FileRegion(place, "text", layout.text), FileRegion(place + len(layout.text), "gap", between)]
+    regions.append(FileRegion(constants.offset, "constants", layout.constants))
     place = constants.offset + len(layout.constants)
     if layout.kernels:
         aligned = _up(place, PAGE)
-        regions.append(Region(place, "gap", bytes(aligned - place)))
+        regions.append(FileRegion(place, "gap", bytes(aligned - place)))
         kernel = segments["__KERN_0"]
         kernel.file_offset = kernel.sections[0].offset = aligned
         kernel.file_size = len(layout.kernels)
-        regions.append(Region(aligned, "kernels", layout.kernels))
+        regions.append(FileRegion(aligned, "kernels", layout.kernels))
         place = aligned + len(layout.kernels)
     if layout.parts.debug:
         debug = segments["__DEBUG"]
         debug.file_offset = debug.sections[0].offset = place
         debug.file_size = len(layout.parts.debug)
-        regions.append(Region(place, "debug", layout.parts.debug))
+        regions.append(FileRegion(place, "debug", layout.parts.debug))
         place += len(layout.parts.debug)
     relocations, symbols, strings = tail
     for kind, data in (("relocations", relocations), ("symbols", symbols), ("strings", strings)):
@@ -378,6 +378,6 @@ def _place_in_file(
             table.symbol_offset = place
         if kind == "strings":
             table.string_offset = place
-        regions.append(Region(place, kind, data))
+        regions.append(FileRegion(place, kind, data))
         place += len(data)
     return [region for region in regions if len(region.data)]

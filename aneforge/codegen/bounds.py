@@ -22,7 +22,7 @@ def readable(raw: bytes) -> str:
 
 def file_bytes(path: str | Path) -> bytes:
     """What a file holds, if it is a regular one and within the budget ``program_bytes``."""
-    from aneforge import budgets
+    from aneforge import files as budgets
 
     file = budgets.regular_file(path, Path(path).name)
     budgets.spend("program_bytes", file.stat().st_size, Path(path).name)

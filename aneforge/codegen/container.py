@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from aneforge.codegen.bounds import Bytes, ContainerError, Source, file_bytes
 from aneforge.codegen.descriptors import PROGRAM_FLAVORS, TENSOR_FLAVOR, ProgramDescriptor, TensorDescriptor
-from aneforge.codegen.load_commands import Command, Note, Port, Section, Segment, State, SymbolTable, read_command
+from aneforge.codegen.load_commands import (
+    ContainerPort,
+    ContainerSection,
+    ContainerSegment,
+    LoadCommand,
+    Note,
+    StateRecord,
+    SymbolTable,
+    read_command,
+)
 from aneforge.codegen.registers import generation_of
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tasks import Task, header_fields, read_tasks
@@ -77,7 +86,7 @@ class Relocation:
 
 
 @dataclass(frozen=True)
-class Region:
+class FileRegion:
     """A run of the file and what it holds."""
 
     offset: int
@@ -92,7 +101,7 @@ class Region:
 class Container:
     """A program in the engine's own form. ``to_bytes`` gives the file."""
 
-    def __init__(self, header: Header, commands: list[Command], regions: Sequence[Region]) -> None:
+    def __init__(self, header: Header, commands: list[LoadCommand], regions: Sequence[FileRegion]) -> None:
         self.header = header
         self.commands = commands
         self._regions = list(regions)
@@ -112,16 +121,16 @@ class Container:
         return generation
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[ContainerSegment]:
         """The segments, in the order of the file."""
-        return [command for command in self.commands if isinstance(command, Segment)]
+        return [command for command in self.commands if isinstance(command, ContainerSegment)]
 
     @property
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[ContainerSection]:
         """The sections of all segments."""
         return [section for segment in self.segments for section in segment.sections]
 
-    def section(self, name: str, segment: str | None = None) -> Section | None:
+    def section(self, name: str, segment: str | None = None) -> ContainerSection | None:
         """The first section of a name."""
         return next(
             (part for part in self.sections if part.name == name and segment in (None, part.segment)),
@@ -129,22 +138,22 @@ class Container:
         )
 
     @property
-    def bindings(self) -> list[Port]:
+    def bindings(self) -> list[ContainerPort]:
         """Names of the caller with their addresses."""
-        return [command for command in self.commands if isinstance(command, Port)]
+        return [command for command in self.commands if isinstance(command, ContainerPort)]
 
     @cached_property
     def program(self) -> ProgramDescriptor:
         """What the file says of the program as a whole."""
         for command in self.commands:
-            if isinstance(command, State) and command.flavor in PROGRAM_FLAVORS:
+            if isinstance(command, StateRecord) and command.flavor in PROGRAM_FLAVORS:
                 return ProgramDescriptor(command)
         raise ContainerError(32, "the container has no program descriptor")
 
     @cached_property
     def ports(self) -> list[TensorDescriptor]:
         """The tensors of the caller: inputs, then outputs."""
-        states = [command for command in self.commands if isinstance(command, State)]
+        states = [command for command in self.commands if isinstance(command, StateRecord)]
         return [TensorDescriptor(state) for state in states if state.flavor == TENSOR_FLAVOR]
 
     @property
@@ -152,7 +161,7 @@ class Container:
         """What the compiler says of itself; empty where it says nothing."""
         return next((command.text for command in self.commands if isinstance(command, Note)), "")
 
-    def contents(self, section: Section) -> Bytes:
+    def contents(self, section: ContainerSection) -> Bytes:
         """The bytes of a section."""
         if not section.has_bytes:
             return Bytes(b"", section.offset)
@@ -177,7 +186,7 @@ class Container:
         return read_tasks(self.contents(text), self.generation, first, words, program.task_count)
 
     @property
-    def text(self) -> Section:
+    def text(self) -> ContainerSection:
         """The section of the tasks."""
         text = self.section("__text", "__TEXT")
         if text is None:
@@ -210,7 +219,7 @@ class Container:
                 raise entries.error(size * number, "the names of symbols overlap each other many times")
             yield Symbol(names[where], kind, section, description, value, where)
 
-    def relocations(self, section: Section) -> list[Relocation]:
+    def relocations(self, section: ContainerSection) -> list[Relocation]:
         """The words of a section that the loader adjusts."""
         size = _RELOCATION.size * section.relocation_count
         raw = self._bytes_at(section.relocation_offset, size, f"relocations of {section.name}")
@@ -227,7 +236,7 @@ class Container:
 
     # Writing.
 
-    def replace_contents(self, section: Section, data: Source) -> None:
+    def replace_contents(self, section: ContainerSection, data: Source) -> None:
         """Other bytes of the same length for a section. Tasks that were read from it are read anew."""
         here = self.contents(section)
         if len(data) != len(here):
@@ -286,7 +295,7 @@ class Container:
 
     def write(self, path: str | Path) -> None:
         """Write the file, whole or not at all."""
-        from aneforge.output.files import write_whole
+        from aneforge.files import write_whole
 
         write_whole(path, self.to_bytes())
 
@@ -303,7 +312,7 @@ class Container:
             "note": self.note,
         }
 
-    def _segment_json(self, segment: Segment) -> dict[str, Any]:
+    def _segment_json(self, segment: ContainerSegment) -> dict[str, Any]:
         sections = [
             {
                 "name": part.name,
@@ -335,12 +344,12 @@ def read_container(source: str | Path | Source) -> Container:
     if header.magic != MAGIC:
         raise data.error(0, f"not a container: the magic number is {header.magic:#010x}, expected {MAGIC:#010x}")
     commands = _commands(data, header)
-    _check_segments([command for command in commands if isinstance(command, Segment)])
+    _check_segments([command for command in commands if isinstance(command, ContainerSegment)])
     regions = _regions(data, 32 + header.command_bytes, commands)
     return Container(header, commands, regions)
 
 
-def _check_segments(segments: list[Segment]) -> None:
+def _check_segments(segments: list[ContainerSegment]) -> None:
     """No two share bytes of the file, and no two that are mapped share addresses. What a segment
     without contents states of the file means nothing."""
     full = [part for part in segments if any(section.has_bytes for section in part.sections)]
@@ -355,7 +364,7 @@ def _check_segments(segments: list[Segment]) -> None:
                 )
 
 
-def _commands(data: Bytes, header: Header) -> list[Command]:
+def _commands(data: Bytes, header: Header) -> list[LoadCommand]:
     body = data.part(32, header.command_bytes, "the load commands")
     if header.command_count * 8 > len(body):
         raise data.error(16, f"{header.command_count} load commands have no room in {len(body)} bytes")
@@ -369,32 +378,32 @@ def _commands(data: Bytes, header: Header) -> list[Command]:
     return commands
 
 
-def _regions(data: Bytes, start: int, commands: list[Command]) -> list[Region]:
+def _regions(data: Bytes, start: int, commands: list[LoadCommand]) -> list[FileRegion]:
     """The rest of the file as runs that belong to something and gaps between them. Runs that overlap are refused."""
     claims = sorted(_claims(commands), key=lambda claim: (claim[0], claim[1]))
-    regions: list[Region] = []
+    regions: list[FileRegion] = []
     place, holder = start, "the load commands"
     for offset, size, what in claims:
         part = data.part(offset, size, what)
         if offset < place:
             raise data.error(offset, f"{what} overlaps {holder}, which ends at {place:#x}")
         if offset > place:
-            regions.append(Region(place, "gap", data.data[place:offset]))
-        regions.append(Region(offset, what, part.data))
+            regions.append(FileRegion(place, "gap", data.data[place:offset]))
+        regions.append(FileRegion(offset, what, part.data))
         place, holder = offset + size, what
     if place < len(data):
-        regions.append(Region(place, "gap", data.data[place:]))
+        regions.append(FileRegion(place, "gap", data.data[place:]))
     return regions
 
 
-def _claims(commands: list[Command]) -> Iterator[tuple[int, int, str]]:
+def _claims(commands: list[LoadCommand]) -> Iterator[tuple[int, int, str]]:
     for command in commands:
         if isinstance(command, SymbolTable):
             if command.symbol_count:
                 yield command.symbol_offset, _SYMBOL.size * command.symbol_count, "the symbols"
             if command.string_size:
                 yield command.string_offset, command.string_size, "the names of symbols"
-        if isinstance(command, Segment):
+        if isinstance(command, ContainerSegment):
             for section in command.sections:
                 if section.has_bytes:
                     yield section.offset, section.size, f"section {section.segment},{section.name}"

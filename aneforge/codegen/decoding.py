@@ -13,23 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.ir import AnecError, Module, Op, TensorType
-from aneforge.anec.text import parse
-from aneforge.anec.verify import verify
+from aneforge.chips.names import target as find_target
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
-from aneforge.codegen.meanings import meaning_of
-from aneforge.codegen.memory import Memory
-from aneforge.codegen.reading import SCRATCH, Place, Reading, read_task
+from aneforge.codegen.dialect import meaning_of
+from aneforge.codegen.placement import Memory
+from aneforge.codegen.reading import SCRATCH, Place, TaskReading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, read_debug
 from aneforge.codegen.tasks import Task
 from aneforge.compiler.lower import Port
 from aneforge.compiler.plan import Plan
 from aneforge.compiler.program import Program
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.text import parse
+from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, intern_fp16
-from aneforge.targets.names import target as find_target
 
 
 class DecodedProgram(Program):
@@ -198,7 +198,7 @@ class _Decoder:
         self.memory.write(readings[0].result.place, joined, shape)
         return joined
 
-    def _registers(self, reading: Reading, offset: int, sources: tuple[str, ...]) -> Op:
+    def _registers(self, reading: TaskReading, offset: int, sources: tuple[str, ...]) -> Op:
         """The ops of a task; returns its result."""
         values = [self._value(operand.place, operand.shape, offset) for operand in reading.operands]
         for work in reading.work:

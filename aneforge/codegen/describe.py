@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from aneforge.chips import store
 from aneforge.codegen.anec import SCRATCH_BAR, TILE, Anec
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
-from aneforge.codegen.meanings import meaning_of, resolved
+from aneforge.codegen.dialect import meaning_of, resolved
 from aneforge.codegen.record import read_debug
 from aneforge.codegen.registers import Register, generations, register_map
 from aneforge.codegen.tasks import Task, header_fields
 from aneforge.errors import AneforgeError
-from aneforge.targets import store
 
 _PLANAR, _REDUCTION, _SHOWN = 0, 5, 8
 _STREAM, _STREAM_SIZE = "CoeffDMAConfig", "CoeffBfrSize"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from aneforge.chips import store
 from aneforge.codegen.bounds import Bytes, ContainerError
-from aneforge.codegen.load_commands import State
-from aneforge.targets import store
+from aneforge.codegen.load_commands import StateRecord
 
 PROGRAM_FLAVORS, TENSOR_FLAVOR = (1, 4), 3
 _HEAD = 0x10  # where the words of a state record begin in its command
@@ -27,7 +27,7 @@ def element_type(code: int) -> str:
 class _Record:
     """Words of a state record by their offset in the command."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StateRecord) -> None:
         self.state = state
 
     def u32(self, offset: int) -> int:
@@ -75,7 +75,7 @@ _PLACES = {1: _PLAIN, 4: _INDEXED}
 class ProgramDescriptor(_Record):
     """Base addresses, the first task, and how many tasks there are."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StateRecord) -> None:
         super().__init__(state)
         self._places = _PLACES[state.flavor]
 

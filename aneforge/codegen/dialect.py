@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
+from aneforge.chips import store
+from aneforge.codegen.registers import Field, Register, generations, register_map
+from aneforge.codegen.tasks import Task
 from aneforge.errors import AneforgeError
-from aneforge.targets import store
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,161 @@ def _value(cell: Any) -> Any:
     if isinstance(cell, list):
         return tuple(cell)
     return int(cell, 16) if isinstance(cell, str) and cell.startswith("0x") else cell
+
+
+# What registers mean, whatever a generation calls them: one table that writes tasks and reads them.
+
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "in.width": ("Common.InDim.Win", "Common.InWidth.Win"),
+    "in.height": ("Common.InDim.Hin", "Common.InHeight.Hin"),
+    "in.depth": ("Common.InDepth.Din",),
+    "in.channels": ("Common.Cin.Cin", "Common.InChannels.Cin"),
+    "out.width": ("Common.OutDim.Wout", "Common.OutWidth.Wout"),
+    "out.height": ("Common.OutDim.Hout", "Common.OutHeight.Hout"),
+    "out.depth": ("Common.OutDepth.Dout",),
+    "out.channels": ("Common.Cout.Cout", "Common.OutChannels.Cout"),
+    "format.in": ("Common.ChCfg.InFmt", "Common.ChannelCfg.InFmt"),
+    "format.second": ("Common.ChCfg.Src2InFmt", "Common.ChannelCfg.Src2InFmt"),
+    "format.out": ("Common.ChCfg.OutFmt", "Common.ChannelCfg.OutFmt"),
+    "kernel.width": ("Common.ConvCfg.Kw", "Common.ConvCfg.KW"),
+    "kernel.height": ("Common.ConvCfg.Kh", "Common.ConvCfg.KH"),
+    "kernel.stride_x": ("Common.ConvCfg.Sx", "Common.ConvCfg.SX"),
+    "kernel.stride_y": ("Common.ConvCfg.Sy", "Common.ConvCfg.SY"),
+    "kernel.left": ("Common.ConvCfg.Px", "Common.ConvCfg.PX", "Common.ConvCfg.PadLeft"),
+    "kernel.top": ("Common.ConvCfg.Py", "Common.ConvCfg.PY", "Common.ConvCfg.PadTop"),
+    "kernel.step_x": ("Common.ConvCfg.Ox", "Common.ConvCfg.OX"),
+    "kernel.step_y": ("Common.ConvCfg.Oy", "Common.ConvCfg.OY"),
+    "kernel.depth": ("Common.ConvCfg3d.Kd",),
+    "kernel.stride_z": ("Common.ConvCfg3d.Sz",),
+    "kernel.step_z": ("Common.ConvCfg3d.Oz",),
+    "outputs_per_core": ("Common.ConvCfg.OCGSize", "Common.OCGSize.OCGSize", "Common.NECfg.OCGSize"),
+    "groups": ("Common.GroupConvCfg.NumGroups", "Common.NumGroups.NumGroups"),
+    "unicast": ("Common.GroupConvCfg.UnicastEn", "Common.UnicastCfg.UnicastEn"),
+    "unicast.channels": ("Common.GroupConvCfg.UnicastCin", "Common.UnicastCfg.UnicastCin"),
+    "tile.height": ("Common.TileCfg.TileHeight", "Common.TileHeight.TileHeight"),
+    "patch.width": ("Common.PatchCfg.PatchWidth",),
+    "patch.height": ("Common.PatchCfg.PatchHeight",),
+    "task.bit0": ("Common.Cfg.Bit0",),
+    "task.dual_source": ("Common.Cfg.DualSource",),
+    "task.small_source": ("Common.Cfg.SmallSourceMode", "Common.MacCfg.SmallSourceMode"),
+    "task.type": ("Common.Cfg.TaskType", "Common.MacCfg.TaskType"),
+    "task.share_preferred": ("Common.Cfg.ShPref", "Common.MacCfg.ShPref"),
+    "task.share_least": ("Common.Cfg.ShMin", "Common.MacCfg.ShMin"),
+    "task.share_most": ("Common.Cfg.ShMax", "Common.MacCfg.ShMax"),
+    "task.cores": ("Common.Cfg.ActiveNE", "Common.MacCfg.ActiveNE"),
+    "task.transposes": ("Common.Cfg.OutTrans", "Common.MacCfg.OutTrans"),
+    "task.network": ("Common.TaskInfo.NID", "Common.NID.NID"),
+    # Memory on the way in and out.
+    **{
+        f"{side}.{part}": tuple(f"TileDMASrc.{prefix}{text}" for text in names for prefix in (old, new))
+        for side, old, new in (("source", "", "Src1"), ("second", "Src2", "Src2"))
+        for part, *names in (
+            ("config", "DMAConfig"),
+            ("hints", "DMAConfigExt", "WrapCfg", "CacheHints"),
+            ("row", "RowStride"),
+            ("plane", "PlaneStride", "ChannelStride"),
+            ("depth", "DepthStride"),
+            ("group", "GroupStride"),
+            ("format", "Fmt"),
+            ("base", "BaseAddrLo", "BaseAddr"),
+            ("set", "DataSet"),
+        )
+    },
+    **{
+        f"result.{part}": (f"TileDMADst.{name}", f"TileDMADst.Dst{name}", f"TileDMADst.{name.removesuffix('Lo')}")
+        for part, name in (
+            ("config", "DMAConfig"),
+            ("row", "RowStride"),
+            ("plane", "PlaneStride"),
+            ("depth", "DepthStride"),
+            ("group", "GroupStride"),
+            ("format", "Fmt"),
+            ("base", "BaseAddrLo"),
+            ("set", "DataSet"),
+        )
+    },
+    # Scratch.
+    "scratch.source.config": ("L2.SourceCfg", "L2.Src1Cfg"),
+    "scratch.second.config": ("L2.Src2Cfg",),
+    "scratch.result.config": ("L2.ResultCfg",),
+    **{
+        f"scratch.{side}.{part}": (f"L2.{old}{name}", f"L2.{new}{name}")
+        for side, old, new in (
+            ("source", "Source", "Src1"),
+            ("second", "Source2", "Src2"),
+            ("result", "ConvResult", "Result"),
+        )
+        for part, name in (
+            ("base", "Base"),
+            ("channel", "ChannelStride"),
+            ("row", "RowStride"),
+            ("depth", "DepthStride"),
+            ("group", "GroupStride"),
+        )
+    },
+    # The two engines.
+    "planar.bias_scale": ("PE.BiasScale",),
+    "planar.pre_scale": ("PE.PreScale",),
+    "planar.scale": ("PE.FinalScale",),
+    "planar.config": ("PE.Cfg", "PE.PEConfig", "PE.Config"),
+    "planar.operation": ("PE.Cfg.OpMode", "PE.PEConfig.Operation", "PE.Config.Operation"),
+    "planar.pool": ("PE.PEConfig.PoolMode", "PE.Config.PoolMode"),
+    "planar.condition": ("PE.Cfg.Cond", "PE.Config.Condition"),
+    "planar.relu": ("PE.Cfg.ReluEn",),
+    "planar.activation": ("PE.PEConfig.NLMode", "PE.Config.NLMode"),
+    "planar.second": ("PE.Cfg.SecSrc", "PE.PEConfig.SecSrc", "PE.Config.Src2Sel"),
+    "mac.kernel": ("NE.KernelCfg",),
+    "mac.config": ("NE.MACCfg", "NE.MacCfg"),
+    "mac.operation": ("NE.MACCfg.OpMode", "NE.MacCfg.OpMode"),
+    "mac.bias": ("NE.MACCfg.BiasMode", "NE.MacCfg.BiasMode", "NE.MacCfg.BiasEn"),
+    "mac.scaled": ("NE.MACCfg.PostScaleMode", "NE.MacCfg.PostScaleMode", "NE.MacCfg.PostEn"),
+    "mac.activation": ("NE.MACCfg.NonlinearMode", "NE.MacCfg.NonlinearMode", "NE.MacCfg.NLMode"),
+    "mac.unit_kernel": ("NE.MACCfg.KernelMode",),
+    "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
+    # Constants.
+    "constants.config": ("KernelDMASrc.MasterConfig",),
+    "constants.base": ("KernelDMASrc.KernelBaseAddrLo",),
+    "table.config": ("KernelDMASrc.NonLinearLutDMAConfig",),
+    "table.size": ("KernelDMASrc.NonLinearLutBfrSize",),
+    "table.base": (
+        "KernelDMASrc.NonLinearLutBase64Lo",
+        "KernelDMASrc.NonLinearLutBaseAddrLo",
+        "KernelDMASrc.NonLinearLutBaseAddr",
+    ),
+}
+"""What a field or a whole word means, and its name in the maps."""
+
+
+@cache
+def resolved(generation: str, meaning: str) -> tuple[Register, Field | None] | None:
+    """The register that has a meaning in a generation, and the field of it; None where it has none."""
+    if generation not in generations():
+        return None
+    known = register_map(generation)
+    for name in NAMES[meaning]:
+        block, register, *field = name.split(".")
+        found = known.blocks[block].by_name.get(register) if block in known.blocks else None
+        if found is None:
+            continue
+        if not field:
+            return found, None
+        named = next((part for part in found.fields if part.name == field[0]), None)
+        if named is not None:
+            return found, named
+    return None
+
+
+def meaning_of(task: Task, meaning: str) -> int | None:
+    """What a task writes for a meaning; None where it writes nothing or the generation has no such register."""
+    found = resolved(task.generation, meaning)
+    if found is None:
+        return None
+    register, field = found
+    value = task.word(register.address) if register.address is not None else _by_register(task, register)
+    return value if value is None or field is None else field.read(value)
+
+
+def _by_register(task: Task, register: Register) -> int | None:
+    """The word of a register whose address is not published (h11)."""
+    return next((value for _, value, written in task.written() if written is register), None)

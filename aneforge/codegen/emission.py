@@ -13,19 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.text import write
-from aneforge.anec.traits import Trait
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_kernel_section
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import dialect_of, written_generations
-from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
-from aneforge.codegen.memory import Memory
 from aneforge.codegen.packing import pack_convolution
-from aneforge.codegen.placement import Placement, place_of
-from aneforge.codegen.plan import Buffer, Streams, TaskPlan
-from aneforge.codegen.reading import Reading, read_task
+from aneforge.codegen.placement import Memory, Placement, place_of
+from aneforge.codegen.plan import (
+    MOST_CHANNELS,
+    WIDEST,
+    Form,
+    Streams,
+    TaskBuffer,
+    TaskPlan,
+    effective_padding,
+    effective_stride,
+    form_of,
+)
+from aneforge.codegen.reading import TaskReading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import table_bytes
@@ -35,6 +40,9 @@ from aneforge.compiler.footprint import MEMORY_LINE
 from aneforge.compiler.lower import Port
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.text import write
+from aneforge.engine.traits import Trait
 from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
@@ -172,7 +180,7 @@ class _Writer:
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
     def _plan(
-        self, layer: ProgramLayer, form: Form, operands: list[Buffer], result: Buffer, number: int
+        self, layer: ProgramLayer, form: Form, operands: list[TaskBuffer], result: TaskBuffer, number: int
     ) -> tuple[TaskPlan, str]:
         pad = 0x20 if form.engine == "planar" else 0x10 * form.kernel.height
         turned = form.transposes and form.operation == "bypass"
@@ -199,7 +207,7 @@ class _Writer:
             first_tensor_bar(self.generation) + tensors if has_kernel_section(self.generation) else None,
         ), rule
 
-    def _result(self, layer: ProgramLayer) -> Buffer:
+    def _result(self, layer: ProgramLayer) -> TaskBuffer:
         return self.placement.buffer(layer.number)
 
     def _streams(self, form: Form) -> tuple[Streams, int, str]:
@@ -353,7 +361,7 @@ class _Writer:
         return debug_bytes(content, self.arrays)
 
 
-def _fitting(buffer: Buffer) -> Buffer:
+def _fitting(buffer: TaskBuffer) -> TaskBuffer:
     """A tensor of a task that nothing reads back: extents that have no room in their fields are left out."""
     fits = max(buffer.height, buffer.width) <= WIDEST and buffer.channels <= MOST_CHANNELS
     return buffer if fits else replace(buffer, channels=1, height=1, width=1)
@@ -369,7 +377,7 @@ def _port(port: Port) -> dict[str, Any]:
     }
 
 
-def _passes(form: Form, result: Buffer, passes: int) -> list[tuple[Form, Buffer]]:
+def _passes(form: Form, result: TaskBuffer, passes: int) -> list[tuple[Form, TaskBuffer]]:
     """The work of each pass of a kernel, and the part of the result that it gives. Kernel memory holds a part of the
     outputs at a time; a kernel whose result is turned, or that has groups, stays whole (U108)."""
     if passes == 1 or form.weights is None or form.transposes or form.kernel.groups > 1:
@@ -407,7 +415,7 @@ def _sampled(form: Form, plans: list[TaskPlan], is_inner: bool, is_reshaped: boo
     return tuple(dict.fromkeys(names))
 
 
-def _differs(reading: Reading, layer: ProgramLayer, form: Form) -> str:
+def _differs(reading: TaskReading, layer: ProgramLayer, form: Form) -> str:
     """What of a layer its registers do not give back."""
     kinds = [work.kind for work in reading.work], [op.kind for op in layer.ops]
     if kinds[0] != kinds[1]:

@@ -26,7 +26,7 @@ def _raw(name: str) -> bytes:
 
 
 @dataclass
-class Command:
+class LoadCommand:
     """A command whose meaning is not published: its bytes as they are."""
 
     code: int
@@ -43,7 +43,7 @@ class Command:
 
 
 @dataclass
-class Section:
+class ContainerSection:
     """A section of a segment."""
 
     name: str
@@ -70,7 +70,7 @@ class Section:
         return self.has_bytes and (behind_text or self.segment.startswith("__KERN_"))
 
     @classmethod
-    def read(cls, body: Bytes, place: int) -> Section:
+    def read(cls, body: Bytes, place: int) -> ContainerSection:
         name, segment, *numbers = body.record(_SECTION, place, "a section")
         address, size, offset, align, relocations, count, flags, *reserved = numbers
         names, words = (_name(name), _name(segment)), (reserved[0], reserved[1], reserved[2])
@@ -82,7 +82,7 @@ class Section:
 
 
 @dataclass
-class Segment(Command):
+class ContainerSegment(LoadCommand):
     """A run of addresses."""
 
     name: str = ""
@@ -92,7 +92,7 @@ class Segment(Command):
     file_size: int = 0
     protection: tuple[int, int] = (0, 0)
     flags: int = 0
-    sections: list[Section] = field(default_factory=list)
+    sections: list[ContainerSection] = field(default_factory=list)
     tail: bytes = b""
 
     @property
@@ -110,7 +110,7 @@ class Segment(Command):
         return b"".join((head, *(section.to_bytes() for section in self.sections), self.tail))
 
     @classmethod
-    def read(cls, code: int, body: Bytes, offset: int) -> Segment:
+    def read(cls, code: int, body: Bytes, offset: int) -> ContainerSegment:
         name, address, vm_size, file_offset, file_size, most, first, count, flags = body.record(
             _SEGMENT, 0, "a segment"
         )
@@ -118,13 +118,13 @@ class Segment(Command):
         if count > room:
             raise body.error(_SEGMENT.size - 8, f"the segment claims {count} sections, but has room for {room}")
         ends = [_SEGMENT.size + number * _SECTION.size for number in range(count + 1)]
-        sections = [Section.read(body, place) for place in ends[:-1]]
+        sections = [ContainerSection.read(body, place) for place in ends[:-1]]
         places = (_name(name), address, vm_size, file_offset, file_size)
         return cls(code, b"", offset, *places, (most, first), flags, sections, bytes(body.data[ends[-1] :]))
 
 
 @dataclass
-class SymbolTable(Command):
+class SymbolTable(LoadCommand):
     """Where symbols and their names lie."""
 
     symbol_offset: int = 0
@@ -144,7 +144,7 @@ class SymbolTable(Command):
 
 
 @dataclass
-class Port(Command):
+class ContainerPort(LoadCommand):
     """A name of the caller, bound to the address of a buffer: 64 bits of it, or 32 in the old form. The payload is the
     truth; both properties read it."""
 
@@ -158,14 +158,14 @@ class Port(Command):
         return Bytes(self.payload, self.offset + 8).numbers("Q" if self.code == PORT else "I", 8, "a port")[0]
 
     @classmethod
-    def read(cls, code: int, body: Bytes, offset: int) -> Port:
+    def read(cls, code: int, body: Bytes, offset: int) -> ContainerPort:
         port = cls(code, bytes(body.data), offset)
         _ = port.name, port.address  # both are there, or an error says where
         return port
 
 
 @dataclass
-class State(Command):
+class StateRecord(LoadCommand):
     """A record of words with strings behind them: a program descriptor or a tensor descriptor."""
 
     flavor: int = 0
@@ -176,14 +176,14 @@ class State(Command):
         return struct.pack(f"<II{len(self.words)}I", self.flavor, len(self.words), *self.words) + self.strings
 
     @classmethod
-    def read(cls, code: int, body: Bytes, offset: int) -> State:
+    def read(cls, code: int, body: Bytes, offset: int) -> StateRecord:
         flavor, count = body.numbers("II", 0, "a state record")
         words = body.words(8, count, "a state record")
         return cls(code, b"", offset, flavor, list(words), bytes(body.data[8 + 4 * count :]))
 
 
 @dataclass
-class Note(Command):
+class Note(LoadCommand):
     """What the compiler says of itself."""
 
     @property
@@ -191,10 +191,16 @@ class Note(Command):
         return readable(self.payload.strip(b"\0"))
 
 
-_READERS = {SEGMENT: Segment.read, SYMBOLS: SymbolTable.read, PORT: Port.read, OLD_PORT: Port.read, STATE: State.read}
+_READERS = {
+    SEGMENT: ContainerSegment.read,
+    SYMBOLS: SymbolTable.read,
+    PORT: ContainerPort.read,
+    OLD_PORT: ContainerPort.read,
+    STATE: StateRecord.read,
+}
 
 
-def read_command(data: Bytes, offset: int) -> tuple[Command, int]:
+def read_command(data: Bytes, offset: int) -> tuple[LoadCommand, int]:
     """The command at an offset, and its size."""
     code, size = data.numbers("II", offset, "a load command")
     if size < 8:
@@ -204,7 +210,7 @@ def read_command(data: Bytes, offset: int) -> tuple[Command, int]:
         return Note(code, bytes(body.data), data.start + offset), size
     reader = _READERS.get(code)
     if reader is None:
-        return Command(code, bytes(body.data), data.start + offset), size
+        return LoadCommand(code, bytes(body.data), data.start + offset), size
     command = reader(code, body, data.start + offset)
     if command.to_bytes() != bytes(data.data[offset : offset + size]):
         raise ContainerError(data.start + offset, f"load command {code:#x} has bytes that its form does not allow")

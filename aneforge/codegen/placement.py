@@ -6,15 +6,55 @@ Addresses and strides are those that the phases chose.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Generic, TypeVar
 
-from aneforge.codegen.assemble import PAGE, Tensor, bar_numbers
-from aneforge.codegen.buffers import in_memory, matrix, scratch_of, spaced
-from aneforge.codegen.plan import Buffer, Scratch
+from aneforge.codegen.assemble import PAGE, CallerTensor, bar_numbers
+from aneforge.codegen.plan import Scratch, TaskBuffer
 from aneforge.codegen.reading import SCRATCH, Place
 from aneforge.compiler.lower import Port
 from aneforge.compiler.plan import Name
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
+
+# Where tensors lie in memory and in scratch: strides from shapes.
+
+
+BANKS = 0x400
+"""Bytes after which the banks of scratch repeat: 64 banks (0x1c8) of 16 bytes."""
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def scratch_of(channels: int, height: int, width: int, base: int = 0, pad: int = 0) -> Scratch:
+    """The place of a tensor in scratch. ``pad`` is what keeps its rows on different banks, where they are not."""
+    channel = _up(2 * width, 16)
+    line = channels * channel
+    row = line + pad if height > 1 and line % BANKS == 0 else line
+    return Scratch(base, channel, row, line)
+
+
+def spaced(base: int) -> int:
+    """The base of an operand that is read beside one at zero."""
+    return base + 0x40 if base % BANKS == 0 else base
+
+
+def in_memory(
+    channels: int, height: int, width: int, scratch: Scratch, bar: int | None, row: int | None = None
+) -> TaskBuffer:
+    """A tensor of planes."""
+    row = _up(2 * width, 64) if row is None else row
+    plane = row * height
+    return TaskBuffer(channels, height, width, row, plane, plane * channels, scratch, bar)
+
+
+def matrix(rows: int, columns: int, scratch: Scratch, bar: int | None, row_bytes: int | None = None) -> TaskBuffer:
+    """A matrix: its rows are the channels of one line."""
+    plane = _up(2 * columns, 64) if row_bytes is None else row_bytes
+    total = plane * rows
+    return TaskBuffer(rows, 1, columns, total, plane, total, scratch, bar)
+
 
 _MEMORY_BAR = 3
 _NOWHERE = Scratch(0, 0, 0, 0)
@@ -23,7 +63,7 @@ _LINE = 0x100
 _BYTES = ("uint8", "ui8")
 
 
-def place_of(buffer: Buffer) -> Place:
+def place_of(buffer: TaskBuffer) -> Place:
     """The place of a tensor as the reader of a task finds it."""
     return (SCRATCH, buffer.scratch.base) if buffer.bar is None else (buffer.bar, buffer.offset)
 
@@ -49,7 +89,7 @@ class Placement:
         """The value that an output gives."""
         return _output_values(self._program)[port.name]
 
-    def buffer(self, name: Name) -> Buffer:
+    def buffer(self, name: Name) -> TaskBuffer:
         """A value as tasks see it, without a place in scratch where it lies in memory."""
         if isinstance(name, str):
             return self._of_port(name, _extents(self._inputs[name]))
@@ -62,17 +102,23 @@ class Placement:
         if layer.buffer.space == "l2":
             scratch = Scratch(labels["address"], channel, row, extents[0] * channel)
             return in_memory(*extents, scratch, None)
-        return Buffer(*extents, row, channel, extents[0] * channel, _NOWHERE, _MEMORY_BAR, labels["address"])
+        return TaskBuffer(*extents, row, channel, extents[0] * channel, _NOWHERE, _MEMORY_BAR, labels["address"])
 
-    def _of_port(self, name: str, extents: tuple[int, int, int]) -> Buffer:
+    def _of_port(self, name: str, extents: tuple[int, int, int]) -> TaskBuffer:
         channels, height, width = extents
         if name in self._matrices and height == 1:
             return matrix(channels, width, _NOWHERE, self.bars[name])
         return in_memory(channels, height, width, _NOWHERE, self.bars[name])
 
     def staged(
-        self, layer: ProgramLayer, source: Buffer, second: Buffer | None, result: Buffer, pad: int, turned: bool
-    ) -> tuple[Buffer, Buffer | None, Buffer]:
+        self,
+        layer: ProgramLayer,
+        source: TaskBuffer,
+        second: TaskBuffer | None,
+        result: TaskBuffer,
+        pad: int,
+        turned: bool,
+    ) -> tuple[TaskBuffer, TaskBuffer | None, TaskBuffer]:
         """The operands of a task with the places in scratch through which memory reaches the engine: behind what the
         task group keeps there, in the order source, second source, result."""
         cursor = self._tops.get(layer.task_group, 0)
@@ -98,12 +144,12 @@ def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return n * d * c, h, w
 
 
-def _tensor(port: Port, role: str) -> Tensor:
+def _tensor(port: Port, role: str) -> CallerTensor:
     n, d, c, h, w = port.ndchw_shape
     shape = (1, 1, c, w) if len(port.user_shape) <= 2 else (n, d * c, h, w)
     if port.dtype in _BYTES:
-        return Tensor(port.name, role, shape, 3, 1)
-    return Tensor(port.name, role, shape)
+        return CallerTensor(port.name, role, shape, 3, 1)
+    return CallerTensor(port.name, role, shape)
 
 
 def _output_values(program: Program) -> dict[str, Name]:
@@ -140,3 +186,28 @@ def _tops(program: Program) -> dict[int, int]:
             end = buffer.address + buffer.bytes
             tops[buffer.task_group] = max(tops.get(buffer.task_group, 0), end)
     return tops
+
+
+# What lies where while a program runs: the reader of a container follows values by their places.
+
+
+Value = TypeVar("Value")
+
+
+class Memory(Generic[Value]):
+    """The newest value of each place, with its views."""
+
+    def __init__(self) -> None:
+        self._values: dict[Place, list[tuple[tuple[int, ...], Value]]] = {}
+
+    def write(self, place: Place, value: Value, shape: tuple[int, ...]) -> None:
+        """A value takes the place of what lay there."""
+        self._values[place] = [(shape, value)]
+
+    def view(self, place: Place, value: Value, shape: tuple[int, ...]) -> None:
+        """The same bytes in another shape."""
+        self._values.setdefault(place, []).append((shape, value))
+
+    def read(self, place: Place, shape: tuple[int, ...]) -> Value | None:
+        """The value of a shape at a place; None where there is none."""
+        return next((value for known, value in reversed(self._values.get(place, [])) if known == shape), None)

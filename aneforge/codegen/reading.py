@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
-from aneforge.codegen.forms import TURNED, effective_padding
-from aneforge.codegen.meanings import meaning_of
+from aneforge.codegen.dialect import meaning_of
 from aneforge.codegen.packing import unpack_convolution
+from aneforge.codegen.plan import TURNED, effective_padding
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.tables import activation_of
 from aneforge.codegen.tasks import Task
@@ -47,7 +47,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Work:
+class TaskWork:
     """One backend op of a task."""
 
     kind: str
@@ -58,12 +58,12 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TaskReading:
     """A task in the engine's language."""
 
     operands: tuple[Operand, ...]
     result: Operand
-    work: tuple[Work, ...]
+    work: tuple[TaskWork, ...]
 
 
 class _Registers:
@@ -88,7 +88,7 @@ class _Registers:
         return ContainerError(self.task.offset, f"task {self.task.header.get('TID')} {message}")
 
 
-def read_task(task: Task, constants: bytes) -> Reading:
+def read_task(task: Task, constants: bytes) -> TaskReading:
     """The ops of a task of h13. An error says what in it has no published meaning."""
     words, header = _Registers(task), task.header
     if task.generation != "h13":
@@ -103,7 +103,7 @@ def read_task(task: Task, constants: bytes) -> Reading:
     result = work[-1].shape[2:] if work else out
     written = words["result.config"] & 1
     place = (header["WBase"], words["result.base"]) if written else (SCRATCH, words.word("L2", "ResultBase"))
-    return Reading(tuple(operands), Operand(place, (result[0], result[1], result[2])), tuple(work))
+    return TaskReading(tuple(operands), Operand(place, (result[0], result[1], result[2])), tuple(work))
 
 
 def _source_place(words: _Registers, header: dict[str, int]) -> Place:
@@ -118,14 +118,14 @@ def _second_place(words: _Registers, header: dict[str, int]) -> Place:
     return header["RBase1"], words["second.base"]
 
 
-def _planar(words: _Registers, into: tuple[int, ...], out: tuple[int, ...]) -> list[Work]:
+def _planar(words: _Registers, into: tuple[int, ...], out: tuple[int, ...]) -> list[TaskWork]:
     kind, config = words["task.type"], words["planar.config"]
     operation, shape = words["planar.operation"], (1, 1, *out)
     if kind == _TWO_SOURCES and operation in _ELEMENTWISE and config:
         negated = words["planar.second"] == _NEGATED
         if negated and operation:
             raise words.error(f"negates its second source in operation {operation}, which has no published meaning")
-        work = [Work("sub" if negated else _ELEMENTWISE[operation], {}, shape)]
+        work = [TaskWork("sub" if negated else _ELEMENTWISE[operation], {}, shape)]
     elif kind == _REDUCTION and config & 3 in _POOLED:
         work = [_pool(words, _POOLED[config & 3], into, out)]
     elif kind == _REDUCTION and not config & 3 and operation in _REDUCED:
@@ -133,20 +133,20 @@ def _planar(words: _Registers, into: tuple[int, ...], out: tuple[int, ...]) -> l
     else:
         raise words.error(f"has planar work {config:#x} of type {kind}, which has no published meaning")
     if words["planar.relu"]:
-        work.append(Work("relu", {}, shape))
+        work.append(TaskWork("relu", {}, shape))
     return work
 
 
-def _pool(words: _Registers, kind: str, into: tuple[int, ...], out: tuple[int, ...]) -> Work:
+def _pool(words: _Registers, kind: str, into: tuple[int, ...], out: tuple[int, ...]) -> TaskWork:
     size, stride = _window(words)
     padding = effective_padding(into, out, size, stride, words["kernel.top"], words["kernel.left"])
     attrs: dict[str, Any] = {"ksize": (1, *size), "padding": padding, "stride": (1, *stride)}
     if kind == "average_pool":
         attrs["inc_pad"] = True
-    return Work(kind, attrs, (1, 1, *out))
+    return TaskWork(kind, attrs, (1, 1, *out))
 
 
-def _reduction(words: _Registers, operation: int, into: tuple[int, ...], out: tuple[int, ...]) -> Work:
+def _reduction(words: _Registers, operation: int, into: tuple[int, ...], out: tuple[int, ...]) -> TaskWork:
     axes = tuple(axis for axis, before, after in zip(_AXES, into, out, strict=True) if before != after)
     if any(out[axis - 2] != 1 for axis in axes):
         raise words.error(f"reduces {into} to {out}, which no axes do")
@@ -157,7 +157,7 @@ def _reduction(words: _Registers, operation: int, into: tuple[int, ...], out: tu
         if scale != _single(1 / count) or kind != "reduce_sum":
             raise words.error(f"scales its result by {scale:#010x}; a mean of {count} has {_single(1 / count):#010x}")
         kind = "reduce_avg"
-    return Work(kind, {"axes": axes}, (1, 1, *out))
+    return TaskWork(kind, {"axes": axes}, (1, 1, *out))
 
 
 def _single(value: float) -> int:
@@ -172,30 +172,30 @@ def _window(words: _Registers) -> tuple[tuple[int, int], tuple[int, int]]:
     return size, stride
 
 
-def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> list[Work]:
+def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> list[TaskWork]:
     operation, shape = words["mac.operation"], (1, 1, *out)
-    work: list[Work] = []
+    work: list[TaskWork] = []
     if operation == _CONVOLUTION and not words["mac.unit_kernel"]:
         work.append(_convolution(words, into, out, constants))
     elif operation != _BYPASS or into != out:
         raise words.error(f"has MAC operation {operation} from {into} to {out}, which has no published meaning")
     activation = words["mac.activation"]
     if activation == _RELU:
-        work.append(Work("relu", {}, shape))
+        work.append(TaskWork("relu", {}, shape))
     elif activation == _TABLE:
         start, size = words["table.base"], words["table.size"]
         name = activation_of(constants[start : start + size], words.task.generation)
         if name is None:
             raise words.error(f"reads a table at {start:#x} of the constants that is not a known activation")
-        work.append(Work(name, {}, shape))
+        work.append(TaskWork(name, {}, shape))
     elif activation:
         raise words.error(f"has activation {activation}, which has no published meaning")
     if words["task.transposes"]:
-        work.append(Work("transpose", {"transpose_list": TURNED}, (1, 1, *out[::-1])))
+        work.append(TaskWork("transpose", {"transpose_list": TURNED}, (1, 1, *out[::-1])))
     return work
 
 
-def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> Work:
+def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> TaskWork:
     depthwise = bool(words["unicast"])
     groups = into[0] if depthwise else max(1, words["groups"])
     if into[0] % groups or out[0] % groups:
@@ -228,4 +228,4 @@ def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...],
         "padding_style": "EXPLICIT",
         **({"channel_wise": True} if depthwise else {}),
     }
-    return Work("convolution", attrs, (1, 1, *out), kernel, bias)
+    return TaskWork("convolution", attrs, (1, 1, *out), kernel, bias)

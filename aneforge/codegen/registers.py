@@ -9,8 +9,8 @@ from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
+from aneforge.chips import store
 from aneforge.errors import UnknownNameError
-from aneforge.targets import store
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Register:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class RegisterBlock:
     """A run of registers."""
 
     name: str
@@ -89,7 +89,7 @@ class RegisterMap:
     cpusubtype: int
     descriptor: int
     """The number of the task-descriptor form (``td_isa``)."""
-    blocks: Mapping[str, Block]
+    blocks: Mapping[str, RegisterBlock]
     order: tuple[str, ...]
     """The blocks as a stream writes them."""
 
@@ -135,12 +135,12 @@ def register_map(generation: str) -> RegisterMap:
     return RegisterMap(generation, facts["cpusubtype"], facts["td_isa"], blocks, order)
 
 
-def _block(generation: str, record: Mapping[str, Any], document: Mapping[str, Any]) -> Block:
+def _block(generation: str, record: Mapping[str, Any], document: Mapping[str, Any]) -> RegisterBlock:
     base = None if record["base"] is None else int(record["base"], 16)
     rows = document["registers"][f"{generation} {record['name']}"]
     counts = Counter(row["name"] for row in rows)
     registers = [_register(row, record["name"], base, counts[row["name"]] > 1) for row in rows]
-    return Block(record["name"], base, tuple(registers))
+    return RegisterBlock(record["name"], base, tuple(registers))
 
 
 def _register(row: Mapping[str, Any], block: str, base: int | None, repeated: bool) -> Register:

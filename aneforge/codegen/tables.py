@@ -24,11 +24,11 @@ from functools import cache
 
 import numpy as np
 
+from aneforge.chips import target
+from aneforge.chips.assumed import compile_fact
 from aneforge.codegen.dialect import dialect_of
 from aneforge.errors import UnknownNameError
 from aneforge.sim.tables import knots_of, tabulated
-from aneforge.targets import target
-from aneforge.targets.assumed import compile_fact
 
 _KNOTS = 33
 _FIRST_KNOT = 4

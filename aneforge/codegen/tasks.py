@@ -7,10 +7,10 @@ from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
+from aneforge.chips import store
 from aneforge.codegen.bounds import Bytes
 from aneforge.codegen.registers import Field, Register, generations, register_map
 from aneforge.codegen.stream import Command, decode, encode
-from aneforge.targets import store
 
 _MOST_TASKS = 1 << 20  # published programs have up to 10,240 tasks
 _TAKEN_FROM = {"h12": "h11"}  # U109: the header of h12 is not published; both are chains of the older form

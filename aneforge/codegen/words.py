@@ -1,6 +1,6 @@
 """The words of a task from its plan, with the registers of a generation.
 
-Values are put by meaning (:mod:`aneforge.codegen.meanings`). Words that published programs show and nobody explains
+Values are put by meaning (:mod:`aneforge.codegen.dialect`). Words that published programs show and nobody explains
 are :data:`SAMPLED`.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, log2
 
-from aneforge.codegen.dialect import Dialect, dialect_of
-from aneforge.codegen.meanings import resolved
-from aneforge.codegen.plan import Buffer, TaskPlan
+from aneforge.codegen.dialect import Dialect, dialect_of, resolved
+from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.stream import Command, encode, grouped, is_indexed
 from aneforge.codegen.tasks import Task, header_values
@@ -158,12 +157,12 @@ def _common(words: _Words, plan: TaskPlan) -> None:
         words.put("task.network", 0)
 
 
-def _untransposed(plan: TaskPlan) -> Buffer:
+def _untransposed(plan: TaskPlan) -> TaskBuffer:
     """The extents that the engine computes, before its result is turned."""
     result = plan.result
     if not plan.transposes_result:
         return result
-    return Buffer(result.width, result.height, result.channels, 0, 0, 0, result.scratch)
+    return TaskBuffer(result.width, result.height, result.channels, 0, 0, 0, result.scratch)
 
 
 def _window(words: _Words, plan: TaskPlan) -> None:
@@ -237,7 +236,7 @@ def _memory(words: _Words, plan: TaskPlan) -> None:
         words.put("result.format", dialect.result_format)
 
 
-def _strides(words: _Words, side: str, tensor: Buffer) -> None:
+def _strides(words: _Words, side: str, tensor: TaskBuffer) -> None:
     """Rows have a stride where there are several; deeper strides are those of registers that are always written."""
     if tensor.height > 1 or words.dialect.writes_every_register:
         words.put(f"{side}.row", tensor.row)

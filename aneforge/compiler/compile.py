@@ -1,4 +1,4 @@
-"""From a graph to programs; ``aneforge.model`` puts one of them into a model."""
+"""From a graph to programs; ``aneforge.study.model`` puts one of them into a model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aneforge.chips.chip import Target, compiler_target
+from aneforge.chips.families import supports_mil
+from aneforge.chips.host import detect_family
+from aneforge.chips.names import arch_for_family
+from aneforge.chips.names import target as find_target
+from aneforge.chips.ops import ROUTES
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal.check import check_reads, program_route
@@ -14,15 +20,9 @@ from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.survey import Surveyed
 from aneforge.errors import AneforgeError
+from aneforge.files import write_folder
 from aneforge.graph.graph import Graph
-from aneforge.output.files import write_folder
 from aneforge.process import quiet_collector
-from aneforge.targets.chip import Target, compiler_target
-from aneforge.targets.families import supports_mil
-from aneforge.targets.host import detect_family
-from aneforge.targets.names import arch_for_family
-from aneforge.targets.names import target as find_target
-from aneforge.targets.ops import ROUTES
 
 
 def resolve_target(target: str | int | Target | None) -> Target:

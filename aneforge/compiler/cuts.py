@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from aneforge.anec.ir import Op
-from aneforge.anec.layers import layer_of
-from aneforge.anec.traits import Trait
 from aneforge.compiler.plan import Segment
 from aneforge.compiler.program import Program
+from aneforge.engine.ir import Op
+from aneforge.engine.layers import layer_of
+from aneforge.engine.traits import Trait
 
 
 @dataclass(frozen=True)
-class Crossing:
+class SegmentCrossing:
     """One value that goes from a dispatch to another, or through a port."""
 
     name: str
@@ -26,7 +26,7 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SegmentCut:
     """One native layer, which is a segment of its own."""
 
     segment: int
@@ -34,8 +34,8 @@ class Cut:
     """The type of the layer, as a netplist names it."""
     nodes: tuple[str, ...]
     """The user's nodes that it is for."""
-    reads: tuple[Crossing, ...]
-    gives: tuple[Crossing, ...]
+    reads: tuple[SegmentCrossing, ...]
+    gives: tuple[SegmentCrossing, ...]
     before: tuple[int, ...]
     """The segments that it reads; empty where it reads ports only."""
     behind: tuple[int, ...]
@@ -60,7 +60,7 @@ def _segments(numbers: tuple[int, ...]) -> str:
     return f"segment{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def cuts_of(program: Program) -> tuple[Cut, ...]:
+def cuts_of(program: Program) -> tuple[SegmentCut, ...]:
     """Every native layer of a program, in the order of its segments."""
     segment_of = {layer: segment.number for segment in program.segments for layer in segment.layers}
     readers: dict[int, list[int]] = {}
@@ -73,25 +73,25 @@ def cuts_of(program: Program) -> tuple[Cut, ...]:
     )
 
 
-def _cut(program: Program, segment: Segment, segment_of: dict[int, int], readers: dict[int, list[int]]) -> Cut:
+def _cut(program: Program, segment: Segment, segment_of: dict[int, int], readers: dict[int, list[int]]) -> SegmentCut:
     ports = {port.name: port.ndchw_shape for port in program.inputs}
     layer = program.layers[segment.layers[0]]
     named = layer_of(layer.ops[0])
     reads = tuple(
-        Crossing(name, ports.get(name, ()))
+        SegmentCrossing(name, ports.get(name, ()))
         if isinstance(name, str)
-        else Crossing(_origin(program.layers[name].ops[-1], layer.sources), program.layers[name].shape)
+        else SegmentCrossing(_origin(program.layers[name].ops[-1], layer.sources), program.layers[name].shape)
         for name in segment.inputs
     )
     before = dict.fromkeys(segment_of[name] for name in segment.inputs if isinstance(name, int))
     behind = dict.fromkeys(number for place in segment.outputs for number in readers.get(place, ()))
     gives = [program.layers[place] for place in segment.outputs]
-    return Cut(
+    return SegmentCut(
         segment=segment.number,
         layer=layer.op if named is None else named.type,
         nodes=layer.sources,
         reads=reads,
-        gives=tuple(Crossing("+".join(given.sources) or given.op, given.shape) for given in gives),
+        gives=tuple(SegmentCrossing("+".join(given.sources) or given.op, given.shape) for given in gives),
         before=tuple(before),
         behind=tuple(behind),
     )

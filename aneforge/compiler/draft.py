@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aneforge.anec.ir import Module
-from aneforge.compiler.legal.rewrites.host import HostInput
+from aneforge.compiler.legal.rewrites.functions import HostInput
 from aneforge.compiler.lower.walk import Port
 from aneforge.compiler.record import Record
+from aneforge.engine.ir import Module
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any
 
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.chip import Target, compiler_target
+from aneforge.chips.evidence import Fact
 from aneforge.errors import AneforgeError
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target, compiler_target
-from aneforge.targets.evidence import Fact
 
 
 class Facts:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aneforge.anec.ir import AnecError, Module, Op
-from aneforge.compiler.legalise.pieces import kernel_of
-from aneforge.compiler.legalise.segments import is_bridge
+from aneforge.compiler.legalise.kernels import kernel_of
+from aneforge.compiler.legalise.views import is_bridge
 from aneforge.compiler.plan import Buffer, Name, Plan, Segment, StoredWeight, TaskGroup, plan_of, with_peaks
+from aneforge.compiler.schedule.groups import steps_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.task_groups import steps_of
 from aneforge.compiler.stored import stored_weight
+from aneforge.engine.ir import AnecError, Module, Op
 
 _PLACE = ("space", "live", "channel_stride", "row_stride", "buffer_offset", "address")
 _PACKED = ("address", "kernel_bytes", "kernel_path")
@@ -24,7 +24,7 @@ Labels = dict[str, Any]
 
 
 def printed_labels(module: Module, plan: Plan) -> dict[Op, Labels]:
-    """What a plan prints beside each op, by the names of :data:`aneforge.anec.spec.LABELS`."""
+    """What a plan prints beside each op, by the names of :data:`aneforge.engine.spec.LABELS`."""
     labels: dict[Op, Labels] = {}
     if plan.segments is not None or plan.graph is not None:
         graph = LayerGraph.of_module(module)

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aneforge.anec.ir import AnecError, Module, Op, TensorType
-from aneforge.anec.lineage import retire
-from aneforge.anec.verify import verify
+from aneforge.chips.chip import Target
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.table import rewrite as find_rewrite
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import CompileError, Refusal, Refused, RefusedNodes, RefusedOps
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.lineage import retire
+from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.weights import Weight, intern_weight
-from aneforge.targets.chip import Target
 
 if TYPE_CHECKING:
     from aneforge.compiler.draft import Draft

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 
-from aneforge.anec.ir import Module
-from aneforge.anec.verify import problems, verify
+from aneforge.chips.chip import Target, compiler_target
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.fuse import FUSION
@@ -22,7 +21,8 @@ from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.passes import PASSES, Pass, PassLog, checked_order, run_draft
 from aneforge.compiler.refusal import CompileError, Refusal
 from aneforge.compiler.schedule import SCHEDULE
-from aneforge.targets.chip import Target, compiler_target
+from aneforge.engine.ir import Module
+from aneforge.engine.verify import problems, verify
 
 PHASES: dict[str, tuple[str, ...]] = {
     "legal": LEGALITY,

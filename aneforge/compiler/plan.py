@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aneforge.anec.ir import Module, Op
+from aneforge.engine.ir import Module, Op
 from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
 if TYPE_CHECKING:
-    from aneforge.compiler.memory.liveness import Liveness
+    from aneforge.compiler.memory.allocation import Liveness
     from aneforge.compiler.schedule.layers import LayerGraph
     from aneforge.compiler.shown import Schedule
 

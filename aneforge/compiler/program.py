@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from aneforge.anec.ir import Module
-from aneforge.anec.lineage import Standing
-from aneforge.anec.text import write
+from aneforge.chips.chip import Target
+from aneforge.chips.evidence import Fact
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.labels import plan_from_labels
@@ -20,10 +19,11 @@ from aneforge.compiler.lower import Port
 from aneforge.compiler.passes import PASSES, PassLog
 from aneforge.compiler.plan import Buffer, Plan, Segment, StoredWeight, TaskGroup, plan_of
 from aneforge.compiler.record import Record
-from aneforge.compiler.schedule.task_groups import budget
+from aneforge.compiler.schedule.groups import budget
 from aneforge.compiler.shown import ProgramLayer, Schedule
-from aneforge.targets.chip import Target
-from aneforge.targets.evidence import Fact
+from aneforge.engine.ir import Module
+from aneforge.engine.lineage import Standing
+from aneforge.engine.text import write
 
 # The objects of the plan as a program shows them: each layer by its place in the schedule.
 ProgramBuffer = Buffer

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from aneforge.anec.ir import Op
+from aneforge.chips.evidence import Fact
 from aneforge.compiler.legal.findings import Finding, PlacementFinding, is_oversize
 from aneforge.compiler.legal.rules.base import CHIP
+from aneforge.engine.ir import Op
 from aneforge.errors import AneforgeError
 from aneforge.graph.node import located
-from aneforge.targets.evidence import Fact
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor

@@ -12,12 +12,12 @@ from functools import cached_property
 from math import isinf
 from typing import Any
 
-from aneforge.anec.ir import Module, Op, TensorType
-from aneforge.anec.tensor_type import Params
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.passes import merged_sources
 from aneforge.compiler.plan import Buffer, Name, Plan, Segment, TaskGroup, plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.engine.ir import Module, Op, TensorType
+from aneforge.engine.tensor_type import Params
 
 
 @dataclass(frozen=True)

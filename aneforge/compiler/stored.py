@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aneforge.anec.ir import Module, Op
 from aneforge.compiler.legalise.encodings import decoded_kernel
-from aneforge.compiler.legalise.kernel_memory import side_constants_size, stored_size
+from aneforge.compiler.legalise.kernels import side_constants_size, stored_size
 from aneforge.compiler.plan import StoredWeight
+from aneforge.engine.ir import Module, Op
 
 
 def stored_weight(module: Module, op: Op, reader: Op | None, address: int, path: str | None) -> StoredWeight:

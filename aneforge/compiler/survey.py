@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
+from aneforge.chips.chip import Target
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.legalise.relabel import Relayer
 from aneforge.compiler.passes import PASSES, Pass, PassLog, node_of
 from aneforge.compiler.pipeline import Branch, Refused, passes_until, run_branch
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.traits import Trait
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definition, make, remade
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.process import quiet_collector
-from aneforge.targets.chip import Target
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from aneforge.anec.interpret import interpret
-from aneforge.anec.ir import AnecError, Module, Op
 from aneforge.compiler.passes import Pass, PassLog
+from aneforge.engine.interpret import interpret
+from aneforge.engine.ir import AnecError, Module, Op
 
 EXACT = 1e-9
 """Reordered float64 sums differ by less."""

@@ -10,19 +10,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from aneforge.arguments import chip_of
+from aneforge.chips.chip import Target
+from aneforge.chips.costs import watts_by_data
+from aneforge.chips.names import chip_label
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import Schedule
-from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Ports, call_us, check_scope
-from aneforge.cost.columns import columns_of
+from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Ports, Roof, call_us, check_scope
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.layers import Surroundings, Times, times_of
+from aneforge.cost.layers import Surroundings, Times, columns_of, times_of
 from aneforge.cost.program import residents_of, work_of_program
-from aneforge.cost.rates import Roof
 from aneforge.cost.work import Work
-from aneforge.targets.chip import Target
-from aneforge.targets.lifecycle import watts_by_data
-from aneforge.targets.names import chip_label
+from aneforge.formats.arguments import chip_of
 
 PARTS = {
     "call": "starting calls and copying data",

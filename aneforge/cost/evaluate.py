@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.chips import store
 from aneforge.cost.calls import CONVERTED, SCOPES, Ports, call_us, short_rows
-from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.layers import Surroundings, times_of
+from aneforge.cost.layers import Surroundings, columns_of, times_of
 from aneforge.cost.work import RowError, Work, work_of_row
 from aneforge.errors import AneforgeError
-from aneforge.targets import store
 
 NOT_FITTED = frozenset(
     ("host_limited", "slow_stream", "cold_clock", "host_mixed", "noisy", "cpu_tail", "cpu_fallback?")

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aneforge.targets import store
-from aneforge.targets.chip import Target, compiler_target
-from aneforge.targets.costs import CostCurve, cost_cores, cost_curve
-from aneforge.targets.evidence import Fact, fact, unknown, with_losers
-from aneforge.targets.names import target as find_target
+from aneforge.chips import store
+from aneforge.chips.chip import Target, compiler_target
+from aneforge.chips.costs import CostCurve, cost_cores, cost_curve
+from aneforge.chips.evidence import Fact, fact, unknown, with_losers
+from aneforge.chips.names import target as find_target
 
 _RESULT = ("tflops", "rel_m1", "cores", "ghz")
 _CAVEAT_CHIP = "h17s"  # the chip that the seed page calls M5; a base M5 is h17 here (C03)

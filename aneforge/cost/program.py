@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from math import prod
 
-from aneforge.anec.interpret_units import AXIS_PLACES
-from aneforge.anec.ir import Op
-from aneforge.anec.traits import Trait
-from aneforge.compiler.legalise.kernel_memory import CONTRACTIONS, reads_codes
+from aneforge.compiler.legalise.kernels import CONTRACTIONS, reads_codes
 from aneforge.compiler.program import Program, ProgramWeight
 from aneforge.compiler.schedule.layers import Layer
 from aneforge.cost.work import Work, in_lines
+from aneforge.engine.interpret_units import AXIS_PLACES
+from aneforge.engine.ir import Op
+from aneforge.engine.traits import Trait
 
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "group_norm", "l2norm_pool": "l2_norm"}
 _WIDTH = 4

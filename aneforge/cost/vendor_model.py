@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from math import ceil, isfinite, prod
 from typing import Any
 
+from aneforge.chips import store
+from aneforge.chips.chip import Target
+from aneforge.chips.costs import CostCurve, DeviceInfo, cost_cores, cost_curve, device_info
+from aneforge.chips.evidence import Fact, fact, unknown
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program, ProgramLayer, ProgramSegment
 from aneforge.cost.program import work_of_program
 from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError
-from aneforge.targets import store
-from aneforge.targets.chip import Target
-from aneforge.targets.costs import CostCurve, DeviceInfo, cost_cores, cost_curve, device_info
-from aneforge.targets.evidence import Fact, fact, unknown
 
 _MOST_CYCLES = 65535  # the count is kept in 16 bits (formula layer_cycles)
 _RAMP = "between its published ends the ramp doubles from bucket to bucket until it reaches the upper one: our choice"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BYTE = 8
 
 
-class Section(NamedTuple):
+class EncodedSection(NamedTuple):
     """One part of a stored weight: its place among the bytes, and what it holds."""
 
     name: str
@@ -37,18 +37,18 @@ class Section(NamedTuple):
         return {**self._asdict(), "shape": list(self.shape)}
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Section:
+    def from_json(cls, record: dict[str, Any]) -> EncodedSection:
         """The section that :meth:`to_json` describes."""
         return cls(**{**record, "shape": tuple(int(extent) for extent in record["shape"])})
 
 
-def sections_of(weight: Encoded) -> tuple[Section, ...]:
+def sections_of(weight: Encoded) -> tuple[EncodedSection, ...]:
     """The parts in the order in which they are stored."""
-    sections: list[Section] = []
+    sections: list[EncodedSection] = []
     offset = 0
     for name, part, bits in _stored_parts(weight):
         size = -(-part.size * bits // _BYTE)
-        sections.append(Section(name, offset, size, part.shape, bits, part.dtype.kind == "i"))
+        sections.append(EncodedSection(name, offset, size, part.shape, bits, part.dtype.kind == "i"))
         offset += size
     return tuple(sections)
 
@@ -123,7 +123,7 @@ def unpack_codes(data: bytes, bits: int, count: int, signed: bool = False) -> np
     return (codes << unused).view(np.int8) >> unused
 
 
-def part_from_bytes(section: Section, data: bytes) -> np.ndarray:
+def part_from_bytes(section: EncodedSection, data: bytes) -> np.ndarray:
     """One part of a weight from the bytes of the whole."""
     count = math.prod(section.shape)
     size = -(-count * section.bits // _BYTE)

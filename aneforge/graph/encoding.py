@@ -1,5 +1,6 @@
 """Weights in their stored form: codes and the constants that decode them, in the forms that the engine's weight path
-knows (compression.json: affine, palette, sparse, blockwise; N52: the two 8-bit floating-point formats)."""
+knows (compression.json: affine, palette, sparse, blockwise; N52: the two 8-bit floating-point formats).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.encoded_bytes import Section, part_from_bytes, sections_of, to_bytes
+from aneforge.graph.encoded_bytes import EncodedSection, part_from_bytes, sections_of, to_bytes
 from aneforge.graph.encoded_numbers import decoded, decoded_halves
 from aneforge.graph.fp8 import FP8
 
@@ -247,7 +248,7 @@ class Encoded:
         return sum(section.bytes for section in self.sections)
 
     @property
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[EncodedSection, ...]:
         """The parts in the order in which they are stored, with their places among the bytes."""
         return sections_of(self)
 
@@ -262,7 +263,7 @@ class Encoded:
     @classmethod
     def from_bytes(cls, layout: dict[str, Any], data: bytes) -> Encoded:
         """The weight that :meth:`layout` and :meth:`to_bytes` gave."""
-        sections = [Section.from_json(record) for record in layout["sections"]]
+        sections = [EncodedSection.from_json(record) for record in layout["sections"]]
         return cls.from_parts(layout, {section.name: part_from_bytes(section, data) for section in sections})
 
     @property

@@ -1,5 +1,6 @@
 """Equivalent forms: a named change of one place in a graph that keeps its meaning, and how several of them are applied
-to a graph at once."""
+to a graph at once.
+"""
 
 from __future__ import annotations
 

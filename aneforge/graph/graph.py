@@ -17,15 +17,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from aneforge.budgets import check_archive, regular_file
 from aneforge.errors import GraphError, first_line
+from aneforge.files import check_archive, regular_file, write_archive
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
 from aneforge.graph.origins import FileNodes, Origin, Origins, derived_names
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import Weight, intern_weight
-from aneforge.output.files import write_archive
 
 FORMAT = 1
 _DAMAGED = (RuntimeError, zipfile.BadZipFile, zlib.error)  # RuntimeError: encrypted, or nested without end

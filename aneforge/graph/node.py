@@ -150,7 +150,7 @@ def composed(form: Callable[..., Tensor]) -> Callable[..., Sequence[Any]]:
     """A derivative rule for an op that equals a composition of other ops: the gradient of that composition."""
 
     def derivative(g: Tensor, y: Tensor, *operands: Tensor, **attrs: Any) -> Sequence[Any]:
-        from aneforge.graph.autodiff import gradients
+        from aneforge.graph.reference import gradients
 
         places: list[Tensor] = []
         for operand in operands:  # an operand that is used twice has a gradient at each place

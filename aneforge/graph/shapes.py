@@ -1,5 +1,6 @@
 """Shape arithmetic shared by the op declarations. Every refusal is a GraphError without the op's name,
-which :func:`aneforge.graph.node.make` adds together with the user's line and the operand shapes."""
+which :func:`aneforge.graph.node.make` adds together with the user's line and the operand shapes.
+"""
 
 from __future__ import annotations
 

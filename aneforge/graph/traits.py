@@ -1,9 +1,4 @@
-"""Properties of graph ops, which other modules ask for instead of keeping lists of names.
-
-A trait states one property of every op that has it, whatever its attributes. Each op's declaration in
-:mod:`aneforge.graph.ops` names its traits; ``node.is_a(GraphTrait.PRODUCT)`` asks about one node and
-``ops_with(GraphTrait.PRODUCT)`` of :mod:`aneforge.graph.node` gives all names.
-"""
+"""Properties of graph ops, which other modules ask for instead of keeping lists of names."""
 
 from __future__ import annotations
 

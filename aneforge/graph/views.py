@@ -51,3 +51,14 @@ def plain_name(node: Tensor) -> str:
     """The name of an op without its language: ``aten._to_copy.default`` is ``to_copy``, ``Reshape`` is ``reshape``."""
     kind = node.attrs["kind"] if node.op == "host" else node.op
     return kind.removeprefix("aten.").partition(".")[0].strip("_").casefold()
+
+
+# What an input of a graph promises about its numbers.
+
+
+def promised_range(port: Tensor) -> tuple[float, float] | None:
+    """Between which numbers an input lies: bytes, or what its ``max_abs`` says; None where nobody bounded it."""
+    if port.dtype == "uint8":
+        return 0.0, 255.0
+    most = port.attrs.get("max_abs")
+    return None if most is None else (-float(most), float(most))

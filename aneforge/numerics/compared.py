@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from aneforge import text
 from aneforge.errors import AneforgeError
-from aneforge.output import text
-from aneforge.output.grouped import grouped, short
-from aneforge.output.text import plural
+from aneforge.sim.compare import Summary
 from aneforge.sim.fidelity import FIDELITIES
-from aneforge.sim.summary import Summary
+from aneforge.text import grouped, plural, short
 
 _ROWS = 24  # nodes that the text shows; to_json has all
 _OUTPUT_ROWS = 16

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING
 
-from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, sheet
-from aneforge.output.svg import Box, Drawing, Spot, shortened, text_width
-from aneforge.output.text import plural
 from aneforge.sim.fidelity import FIDELITIES
+from aneforge.svg import BOLD, GREY, MARGIN, SMALL, WIDTH, Box, Drawing, Spot, sheet, shortened, text_width
+from aneforge.text import plural
 
 if TYPE_CHECKING:
     from aneforge.numerics.compared import Comparison, NodeDifference

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.traits import Trait
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.chip import Target
+from aneforge.chips.evidence import Fact, fact
+from aneforge.chips.limits import FP16_SLICE_SAT, numeric_fact
 from aneforge.compiler.legal.findings import ANY_DATA, ANY_FINITE, PROMISED, WORST_CASE, NumberFinding
 from aneforge.compiler.legal.rules.base import rule_records
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.traits import Trait
 from aneforge.graph.halves import FP16_MAX
 from aneforge.numerics.products import INTEGER_CEILING, largest_integer_sum, largest_sum
+from aneforge.numerics.ranges import Value
 from aneforge.numerics.rules import has_rule, is_clamped_copy, is_summed_before_a_table, largest_score, own_error
-from aneforge.numerics.underflow import NOTICED, Underflow, underflows_of
-from aneforge.numerics.values import Value
+from aneforge.numerics.unary import NOTICED, Underflow, underflows_of
 from aneforge.sim.engine import Engine
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.contraction import stored_as_int8
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target
-from aneforge.targets.evidence import Fact, fact
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT, numeric_fact
 
 LOSSES = {
     "slice-saturation": ("N18", "A copy of a slice inside the width of data that may exceed 4094 (A13, A14)."),
@@ -54,7 +54,7 @@ class Risk(NumberFinding):
     range: Value | None = None
     """Of what the layer reads."""
     rewrite: str | None = None
-    """The safe rewrite of :func:`aneforge.numerics.cures.rewritten` that removes it, where there is one."""
+    """The safe rewrite of :func:`aneforge.numerics.causes.rewritten` that removes it, where there is one."""
     expected_error: float | None = None
     """The relative error that is expected of the layer's result: infinite where it is lost, None where nothing is
     said."""

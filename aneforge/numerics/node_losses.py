@@ -1,5 +1,6 @@
 """What nodes of the graph can lose, seen from the node and not from the ops that it becomes: infinite constants,
-remainders and norms of small numbers. And the safe rewrite of each node that the program shows to lose something."""
+remainders and norms of small numbers. And the safe rewrite of each node that the program shows to lose something.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from aneforge.graph.stable_forms import logsumexp_of, softplus_of
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.losses import Risk, evidence_of
-from aneforge.numerics.underflow import NOTICED
-from aneforge.numerics.values import Value
+from aneforge.numerics.ranges import Value
+from aneforge.numerics.unary import NOTICED
 from aneforge.sim.mac import CEILING
 
 _MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through

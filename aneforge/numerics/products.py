@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aneforge.anec.interpret import named_constants
-from aneforge.anec.interpret_contraction import unpacked
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.traits import Trait
-from aneforge.numerics.stored import numbers_of, remembered
-from aneforge.numerics.values import ANYTHING, Value, product_error, rounded, rounding, scaled
+from aneforge.chips.limits import FP16_SLICE_SAT
+from aneforge.engine.interpret import named_constants
+from aneforge.engine.interpret_contraction import unpacked
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.traits import Trait
+from aneforge.numerics.ranges import ANYTHING, Value, numbers_of, product_error, remembered, rounded, rounding, scaled
 from aneforge.sim.convolution import winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import decoded
 from aneforge.sim.int8 import Integers, integer_operands
-from aneforge.sim.mac import CEILING
+from aneforge.sim.mac import CEILING, LANES, LOSSY_FROM
 from aneforge.sim.rules.contraction import (
     is_decoded_on_host,
     kernel_as_read,
@@ -35,8 +35,6 @@ from aneforge.sim.rules.contraction import (
     without_scale,
 )
 from aneforge.sim.rules.moves import MOVES
-from aneforge.sim.tiles import LANES, LOSSY_FROM
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 Array = np.ndarray
 _DROPPED = 2.0**-15  # more than any product that is rounded or dropped loses

@@ -11,17 +11,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.traits import Trait
+from aneforge.chips.assumed import constant
+from aneforge.chips.limits import FP16_SLICE_SAT
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.traits import Trait
 from aneforge.graph.halves import FP16_MAX
 from aneforge.numerics.products import SHARES_OVER, product
+from aneforge.numerics.ranges import ANYTHING, Value, hull, product_error, rounded, rounding, scaled
 from aneforge.numerics.unary import through
-from aneforge.numerics.values import ANYTHING, Value, hull, product_error, rounded, rounding, scaled
 from aneforge.sim.engine import Engine
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.planar import TABLES
-from aneforge.targets.assumed import constant
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 _TRUTH = Value(0.0, 1.0)
 

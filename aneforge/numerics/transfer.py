@@ -10,20 +10,29 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.traits import Trait
 from aneforge.graph.halves import FP16_MAX
 from aneforge.numerics.losses import Risk, Step, losses_of
 from aneforge.numerics.products import product_form
+from aneforge.numerics.ranges import (
+    ALL_AT_ONCE,
+    EACH_ALONE,
+    NOT_KNOWN,
+    OPEN,
+    STORED,
+    Value,
+    of_array,
+    remembered,
+    weight_of,
+)
 from aneforge.numerics.rules import (
     has_rule,
     is_summed_before_a_table,
     takes_off_its_maximum,
     value_of,
 )
-from aneforge.numerics.stored import remembered, weight_of
-from aneforge.numerics.values import ALL_AT_ONCE, EACH_ALONE, NOT_KNOWN, OPEN, STORED, Value, of_array
 from aneforge.sim.engine import Engine
 
 _MOVES = kinds_with(Trait.MOVEMENT)

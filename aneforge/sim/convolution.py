@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aneforge.sim.half import decoded, narrowed
+from aneforge.sim.half import Window, decoded, narrowed, patches
 from aneforge.sim.mac import Sums, accumulate
-from aneforge.sim.window import Window, patches
 
 Array = np.ndarray
 Products = Callable[[Array, Array, "Array | None"], Array]

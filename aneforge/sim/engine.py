@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.chip import Target
 from aneforge.errors import AneforgeError
 from aneforge.sim import native
 from aneforge.sim.fast import fast_products, stacked_fast, to_single
-from aneforge.sim.mac import products
-from aneforge.sim.tiles import products_in_tiles
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target
+from aneforge.sim.mac import products, products_in_tiles
 
 Array = np.ndarray
 MODES = ("exact", "fast")

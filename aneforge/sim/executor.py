@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.interpret import laid_out, named_constants, rule_of
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.traits import Trait
 from aneforge.compiler.program import Program
+from aneforge.engine.interpret import laid_out, named_constants, rule_of
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.traits import Trait
 from aneforge.errors import AneforgeError
 from aneforge.sim import native
 from aneforge.sim.engine import Engine
@@ -111,7 +111,7 @@ class _Step:
         return TraceEntry(self.layer, self.op.kind, slot, self.op.sources, self.fidelity, value, self.nodes)
 
 
-class Plan:
+class ExecutionPlan:
     """A program prepared for one engine."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Plan:
         self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
 
     @classmethod
-    def of(cls, program: Program, mode: str = "exact", exact: frozenset[str] = frozenset()) -> Plan:
+    def of(cls, program: Program, mode: str = "exact", exact: frozenset[str] = frozenset()) -> ExecutionPlan:
         """A plan for a program in one of the modes of the simulator: ``exact`` or ``fast``. Activations whose kind is
         in ``exact`` are the function itself, rounded once, in place of the chip's table."""
         places = {op.layer: program.place_of(op.layer) for op in program.module.ops if op.layer is not None}
@@ -243,7 +243,7 @@ class Plan:
 def execute(program: Program, feeds: Feeds, trace: bool = False, mode: str = "exact") -> Run:
     """Run a program once on NDCHW arrays by port name. To run it again without reading weights again, keep a
     ``Plan``."""
-    return Plan.of(program, mode).run(feeds, trace)
+    return ExecutionPlan.of(program, mode).run(feeds, trace)
 
 
 def _written_states(module: Module) -> dict[str, Op]:

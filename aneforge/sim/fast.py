@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from aneforge.sim import native
-from aneforge.sim.half import decoded, round_half
+from aneforge.sim.half import decoded, round_half, scratch
 from aneforge.sim.mac import CEILING
-from aneforge.sim.scratch import scratch
 
 Array = np.ndarray
 FEW_ROWS = 4

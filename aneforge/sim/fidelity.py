@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from aneforge.anec.ir import Op
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.chip import Target
+from aneforge.engine.ir import Op
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.traits import Trait
 from aneforge.sim.engine import Engine
 from aneforge.sim.int8 import integer_operands
 from aneforge.sim.rules import has_own_rule, keeps_numbers
 from aneforge.sim.rules.contraction import sums_codes
 from aneforge.sim.tables import constructed
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target
 
 FIDELITIES = ("exact", "modelled", "assumed")
 """Best first."""

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aneforge.anec.ir import Op
-from aneforge.anec.traits import Trait
+from aneforge.engine.ir import Op
+from aneforge.engine.traits import Trait
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import SMALLEST_NORMAL, narrowed
-from aneforge.sim.window import Window, patches
+from aneforge.sim.half import SMALLEST_NORMAL, Window, narrowed, patches
 
 Array = np.ndarray
 _CODES = ("si8", "ui8")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from aneforge.anec.lineage import Standing
 from aneforge.compiler.lower import Port
 from aneforge.compiler.program import Program
+from aneforge.engine.lineage import Standing
 from aneforge.sim.executor import Run
 from aneforge.sim.rules.moves import moving, without_nan
 

@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.chips.limits import activation_tables, numeric_record
 from aneforge.graph.halves import FP16_MAX
 from aneforge.sim import native
 from aneforge.sim.half import round_half, rounded_away
-from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
 Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)

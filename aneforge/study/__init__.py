@@ -2,53 +2,28 @@
 
 ``Study`` is the one place that answers; the functions here ask it. ``aneforge`` has the main ones at the top.
 ``calibrate`` measures ranges on data, ``divergences_between`` and ``risks_on`` answer for tensors and targets, and
-``graph_verdicts`` says what the published facts say about every op of a graph on two chips.
+``graph_verdicts`` says what the published facts say about every op of a graph on two chips. ``compute_plan`` predicts
+which device Core ML prefers for each operation; ``read_plan`` reads such a plan from a Mac.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from aneforge.study.comparison import Comparison, compare
-    from aneforge.study.pairwise import Divergence, DivergenceReport, Divergences, divergences_between, diverges
-    from aneforge.study.ranges import calibrate
-    from aneforge.study.risk import RiskReport, Risks, precision_risk, risks, risks_on
-    from aneforge.study.study import Study
-    from aneforge.study.verdicts import graph_verdicts
+from aneforge.lazy import first_use
 
-__all__ = [
-    "Comparison",
-    "Divergence",
-    "DivergenceReport",
-    "Divergences",
-    "RiskReport",
-    "Risks",
-    "Study",
-    "calibrate",
-    "compare",
-    "divergences_between",
-    "diverges",
-    "graph_verdicts",
-    "precision_risk",
-    "risks",
-    "risks_on",
-]
-
-# Nothing is imported until it is used: the simulator and the compiler are heavy.
-_HOMES = {
+HOMES = {
     "comparison": "Comparison compare",
+    "contribute": "contributed_rows timed_row",
     "pairwise": "Divergence DivergenceReport Divergences divergences_between diverges",
+    "plan": "compute_plan",
+    "plan_files": "ComputePlan PlannedOp read_plan",
     "ranges": "calibrate",
     "risk": "RiskReport Risks precision_risk risks risks_on",
     "study": "Study",
     "verdicts": "graph_verdicts",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return first_use(__name__, HOMES, name)

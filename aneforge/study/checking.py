@@ -6,17 +6,16 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from aneforge.arguments import Chips, Source
+from aneforge import text
+from aneforge.chips.families import Family
+from aneforge.chips.names import chip_label, chip_labels, with_label
 from aneforge.compiler.legal.findings import BASES
 from aneforge.errors import ArgumentError
-from aneforge.output import text
-from aneforge.output.by_chip import ByChip
-from aneforge.output.grouped import some, wrapped
+from aneforge.formats.arguments import Chips, Source
 from aneforge.study.partition import Partition
 from aneforge.study.preflight import STATUSES, OpReport, Preflight
 from aneforge.study.study import Study
-from aneforge.targets.families import Family
-from aneforge.targets.names import chip_label, chip_labels, with_label
+from aneforge.text import ByChip, some, wrapped
 
 GRADES = ("reject", "oversize", "risk", "placement", "decompose")
 """The outcomes worth a reason, gravest first."""

@@ -9,27 +9,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aneforge.anec.ir import Op
-from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge.chips.chip import Target
+from aneforge.chips.names import DEFAULT
 from aneforge.compiler.lower import output_names
 from aneforge.compiler.program import Program
+from aneforge.engine.ir import Op
 from aneforge.errors import ArgumentError
+from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.graph.graph import Graph
 from aneforge.graph.reference import evaluate
-from aneforge.inputs import samples_of
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, NonFinite, OutputDifference, Pair
-from aneforge.output.progress import Progress
-from aneforge.sim.compare import Tally
+from aneforge.progress import Progress
+from aneforge.sim.compare import Summary, Tally
 from aneforge.sim.engine import MODES, Engine
 from aneforge.sim.executor import TraceEntry
 from aneforge.sim.fidelity import FIDELITIES, basis
-from aneforge.sim.inputs import SEED, default_samples
-from aneforge.sim.summary import Summary
+from aneforge.sim.inputs import SEED, default_samples, samples_of
 from aneforge.study.partition import Partition
 from aneforge.study.runner import RegionsRun, RegionValues, Runner, value_order
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
-from aneforge.targets.listed import DEFAULT
 
 Array = np.ndarray
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from aneforge.chips.chip import Target
 from aneforge.compiler.refusal import Refusal
 from aneforge.study.answers import Shelf
 from aneforge.study.preflight import NodeVerdict, OpReport, Preflight, Reports
-from aneforge.targets.chip import Target
 
 if TYPE_CHECKING:
     from aneforge.numerics.analysis import Analysis

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.ir import Op
-from aneforge.anec.traits import Trait
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.chip import Target
+from aneforge.engine.ir import Op
+from aneforge.engine.traits import Trait
 from aneforge.graph.graph import Graph
-from aneforge.model import Model
-from aneforge.numerics.underflow import NOTICED
+from aneforge.numerics.unary import NOTICED
 from aneforge.sim.executor import watching
 from aneforge.sim.tables import fitted
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target
+from aneforge.study.model import Model
 
 Array = np.ndarray
 _GRAPH_TABLES = {"gelu": "gelu", "silu": "swish"}

@@ -13,32 +13,30 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aneforge.anec.ir import Op
-from aneforge.anec.lineage import Standing
-from aneforge.arguments import Chips, Source
+from aneforge import text
+from aneforge.chips.chip import Target
+from aneforge.chips.names import chip_label, with_label
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
+from aneforge.engine.ir import Op
+from aneforge.engine.lineage import Standing
 from aneforge.errors import ArgumentError
+from aneforge.formats.arguments import Chips, Source
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.causes import causes_of
-from aneforge.numerics.identity import Digests, digests
+from aneforge.numerics.moves import Digests, digests
+from aneforge.numerics.ranges import Value, hull
 from aneforge.numerics.transfer import Walk, walk
-from aneforge.numerics.values import Value, hull
-from aneforge.output import text
-from aneforge.output.by_chip import ByChip
-from aneforge.output.grouped import grouped, short, some, wrapped
-from aneforge.output.progress import Progress
+from aneforge.progress import Progress
 from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import basis
 from aneforge.sim.nodes import node_order
 from aneforge.study.partition import Partition
-from aneforge.study.ranges import Ranges, known_values, ranges_note, ranges_of
-from aneforge.study.region_ranges import behind, region_graphs
+from aneforge.study.ranges import Ranges, behind, known_values, ranges_note, ranges_of, region_graphs
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label, with_label
+from aneforge.text import ByChip, grouped, short, some, wrapped
 
 _CHANNELS = 2
 _MOST_ROWS = 24  # divergences up to which each has a row of its own

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-from aneforge.arguments import Chips, Source
+from aneforge.chips.names import DEFAULT, chip_label, one_chip, with_label
+from aneforge.formats.arguments import Chips, Source
 from aneforge.study.partition import Partition, Partitions
 from aneforge.study.placement import op_estimates
-from aneforge.study.plan_document import CPU, ENGINE, ComputePlan, PlannedOp
-from aneforge.study.reasons import sentence
-from aneforge.study.split import ENGINE as ON_ENGINE
+from aneforge.study.plan_files import CPU, ENGINE, ComputePlan, PlannedOp
+from aneforge.study.regions import ENGINE as ON_ENGINE
+from aneforge.study.regions import sentence
 from aneforge.study.study import Study
-from aneforge.targets.listed import DEFAULT, one_chip
-from aneforge.targets.names import chip_label, with_label
 
 _NOTE = "Predicted by the published placement model; costs are its estimates for single operations. GPU: not modelled."
 

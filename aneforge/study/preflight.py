@@ -11,6 +11,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from aneforge.chips import Family, Target, op_routes
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.evidence import Fact
+from aneforge.chips.systems import applies_to, system
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.check import check_reads, findings_of, program_route
@@ -24,7 +28,7 @@ from aneforge.compiler.legal.findings import (
 )
 from aneforge.compiler.legal.query import RUNTIMES
 from aneforge.compiler.legal.rules.base import OneOf, Structure
-from aneforge.compiler.legal.rules.raised import raised_stage
+from aneforge.compiler.legal.rules.native import raised_stage
 from aneforge.compiler.legal.rules.status import attested
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
@@ -35,14 +39,10 @@ from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import is_integer_view
-from aneforge.targets import Family, Target, op_routes
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.evidence import Fact
-from aneforge.targets.systems import applies_to, system
 
 if TYPE_CHECKING:
     from aneforge.numerics.analysis import Analysis
-    from aneforge.numerics.values import Value
+    from aneforge.numerics.ranges import Value
 
 STATUSES = ("native", "decompose", "reject", "oversize", "risk", "placement")
 _VERDICTS = {
@@ -382,7 +382,7 @@ class Preflight:
     @cached_property
     def _known(self) -> dict[str, Value]:
         """What the inputs of the program promise, and what the host hands over where it reads a refused node."""
-        from aneforge.numerics.promises import handed_on, promised_values  # here, because the simulator is heavy
+        from aneforge.numerics.ranges import handed_on, promised_values  # here, because the simulator is heavy
 
         draft = self._surveyed.draft
         refused = [node for node in self.graph.nodes if self._names[node.uid] in self.refusals]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from aneforge.arguments import Chips, Source
-from aneforge.output.by_chip import ByChip
+from aneforge.chips import Family, Target
+from aneforge.chips import target as find_target
+from aneforge.chips.families import as_family
+from aneforge.chips.names import newest_below_the_floor
+from aneforge.formats.arguments import Chips, Source
 from aneforge.study.preflight import Preflight
 from aneforge.study.study import Study
-from aneforge.targets import Family, Target
-from aneforge.targets import target as find_target
-from aneforge.targets.families import as_family
-from aneforge.targets.names import newest_below_the_floor
+from aneforge.text import ByChip
 
 _CONVERSION = "conversion"
 

@@ -7,23 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aneforge.arguments import Chips, Source
+from aneforge import text
+from aneforge.chips.assumed import fact_label
+from aneforge.chips.names import chip_labels, with_label
+from aneforge.chips.names import target as find_target
 from aneforge.compiler.compile import build_files
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.errors import UnknownNameError
-from aneforge.output import text
-from aneforge.output.files import write_folder
-from aneforge.output.grouped import WIDTH, wrapped
-from aneforge.output.text import human_bytes
+from aneforge.files import write_folder
+from aneforge.formats.arguments import Chips, Source
 from aneforge.study.listing import host_reasons
 from aneforge.study.partition import Partition
 from aneforge.study.study import Study
-from aneforge.targets.assumed import fact_label
-from aneforge.targets.names import chip_labels, with_label
-from aneforge.targets.names import target as find_target
+from aneforge.text import WIDTH, human_bytes, wrapped
 
 _MOST_REGIONS = 12
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from aneforge.chips.chip import Target
 from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, ArgumentError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
-from aneforge.inputs import samples_of
-from aneforge.numerics.promises import as_stored, promised_values
-from aneforge.numerics.values import ANYTHING, Value
+from aneforge.numerics.ranges import ANYTHING, OPEN, Value, as_stored, handed_on, promised_values
+from aneforge.sim.inputs import samples_of
+from aneforge.study.partition import Partition
+from aneforge.study.regions import ENGINE, HOST, Region
 from aneforge.study.runner import RegionValues
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
 
 Ranges = Mapping[str, Any] | Sequence[Any] | float | int | None
 
@@ -143,3 +144,38 @@ def _value(name: str, bounds: Any) -> Value:
     if not math.isfinite(low) or not math.isfinite(high) or max(-low, high) > FP16_MAX:
         return ANYTHING
     return as_stored(low, high)
+
+
+# A model that is only in part on the engine: each region of the engine as a graph, with what is known of its inputs.
+
+
+def region_graphs(split: Partition, ranges: Ranges) -> Iterator[tuple[Region, Graph, dict[str, Value]]]:
+    """Every engine region with its graph and the ranges of its inputs and nodes, by name."""
+    given = known_values(split.graph, ranges)
+    handed = handed_on(node for region in split.regions if region.device == HOST for node in region.nodes)
+    for region in split.regions:
+        if region.device != ENGINE:
+            continue
+        graph = split.graph_of(region.number)
+        known = set(graph.names().values())
+        by_name = {name: value for name, value in given.items() if name in known}
+        for port in region.inputs:
+            name = split.names[port.uid]
+            if name in known:
+                by_name.setdefault(name, handed.get(port.uid, OPEN))
+        yield region, graph, by_name
+
+
+def behind(split: Partition, number: int, others: Sequence[int]) -> bool:
+    """Whether a region reads, directly or through further regions, what one of some others gives."""
+    made_by = {output.uid: region.number for region in split.regions for output in region.outputs}
+    wanted, seen, waiting = set(others), {number}, [number]
+    while waiting:
+        for port in split.regions[waiting.pop()].inputs:
+            source = made_by.get(port.uid)
+            if source is not None and source not in seen:
+                if source in wanted:
+                    return True
+                seen.add(source)
+                waiting.append(source)
+    return False

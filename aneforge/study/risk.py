@@ -11,25 +11,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aneforge.arguments import Chips, Source, chip_of
+from aneforge import text
+from aneforge.chips.chip import Target
+from aneforge.chips.families import Family
+from aneforge.chips.names import chip_label, chip_labels
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
+from aneforge.formats.arguments import Chips, Source, chip_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.numerics.analysis import analysis, as_risk
-from aneforge.numerics.cures import with_fitting_rewrites
+from aneforge.numerics.analysis import Coverage, analysis, as_risk, coverage_of
+from aneforge.numerics.causes import with_fitting_rewrites
 from aneforge.numerics.losses import Risk
 from aneforge.numerics.node_losses import infinite_constants
-from aneforge.numerics.stops import Coverage, coverage_of
-from aneforge.output import text
-from aneforge.output.by_chip import ByChip
-from aneforge.output.grouped import grouped, short, some, wrapped
-from aneforge.study.ranges import Ranges, known_values, ranges_note, ranges_of
-from aneforge.study.region_ranges import region_graphs
+from aneforge.study.ranges import Ranges, known_values, ranges_note, ranges_of, region_graphs
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
-from aneforge.targets.families import Family
-from aneforge.targets.names import chip_label, chip_labels
+from aneforge.text import ByChip, grouped, short, some, wrapped
 
 _HEADERS = ("node", "rule", "reaches", "limit", "error", "rests on", "what")
 _CHIP = "⟪chips⟫"  # stands for the chip in a text that several may share

@@ -10,13 +10,12 @@ import numpy as np
 from aneforge.errors import AneforgeError
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model
-from aneforge.ports import check_bytes
 from aneforge.sim.executor import Run, TraceEntry
 from aneforge.sim.nodes import NodeValues, node_order
-from aneforge.study.partition import Partition
-from aneforge.study.partitioning import compiled_partition
-from aneforge.study.split import HOST, Region
+from aneforge.sim.ports import check_bytes
+from aneforge.study.model import Model
+from aneforge.study.partition import Partition, compiled_partition
+from aneforge.study.regions import HOST, Region
 
 
 @dataclass

@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge import text
+from aneforge.chips.chip import Target
 from aneforge.errors import ArgumentError
+from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.graph.graph import Graph
-from aneforge.inputs import samples_of
-from aneforge.loading import PROGRAM_FILES, ContainerModel, load_program
-from aneforge.model import Model, warn_of
-from aneforge.output import text
-from aneforge.output.by_chip import ByChip
-from aneforge.output.progress import Progress
+from aneforge.progress import Progress
+from aneforge.sim.compare import Summary
 from aneforge.sim.engine import MODES
-from aneforge.sim.inputs import SEED
-from aneforge.sim.summary import Summary
+from aneforge.sim.inputs import SEED, samples_of
 from aneforge.study.comparison import Comparison, compare
 from aneforge.study.doubts import table_doubts, watched_norms
+from aneforge.study.loading import PROGRAM_FILES, ContainerModel, load_program
+from aneforge.study.model import Model, warn_of
 from aneforge.study.partition import Partition
 from aneforge.study.runner import Runner
 from aneforge.study.study import Study, refuse_constant
-from aneforge.targets.chip import Target
+from aneforge.text import ByChip
 
 if TYPE_CHECKING:
     from aneforge.sim.executor import TraceEntry

@@ -11,26 +11,24 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge.chips.chip import Target
+from aneforge.chips.families import Family
+from aneforge.chips.ops import ROUTES
+from aneforge.chips.systems import system
 from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
 from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.graph.graph import Graph
 from aneforge.graph.traits import GraphTrait
-from aneforge.study.answers import Answers, Shelf, answers_about
+from aneforge.study.answers import Answers, Operations, Shelf, answers_about
 from aneforge.study.condensed import CondensedPreflight
-from aneforge.study.operations import Operations
+from aneforge.study.placement import Runtime, is_call_of, kept_off, runtime_of_scope, runtimes_of, unknown_time
 from aneforge.study.preflight import Preflight
-from aneforge.study.reasons import Refusals
-from aneforge.study.runtimes import Runtime, is_call_of, kept_off, runtime_of_scope, runtimes_of, unknown_time
-from aneforge.targets.chip import Target
-from aneforge.targets.families import Family
-from aneforge.targets.ops import ROUTES
-from aneforge.targets.systems import system
+from aneforge.study.regions import Refusals
 
 if TYPE_CHECKING:
     from aneforge.cost.estimate import Estimate
-    from aneforge.study.partition import Partition
-    from aneforge.study.partitioning import Partitioning
+    from aneforge.study.partition import Partition, Partitioning
 
 
 class Study:
@@ -214,9 +212,7 @@ class Study:
         return split
 
     def _partitioning(self) -> Partitioning:
-        from aneforge.study.partitioning import (
-            Partitioning,  # here, because the cost model and the simulator are heavy
-        )
+        from aneforge.study.partition import Partitioning
 
         return Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aneforge.divergence.axes import REDUCTION, Axis, Question
-from aneforge.divergence.numeric_warnings import CrossChipFP16Warning
-from aneforge.divergence.verdicts import Chip, Verdict, kind_of, magnitude, verdict_on, with_table
+from aneforge.chips.chip import Target
+from aneforge.chips.divergence import Chip, DivergenceVerdict, kind_of, magnitude, verdict_on, with_table
+from aneforge.chips.divergence_axes import REDUCTION, Axis, Question
+from aneforge.chips.names import chip_label
+from aneforge.errors import CrossChipFP16Warning
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import ops_with
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
-from aneforge.numerics.loss_warnings import listed
+from aneforge.numerics.analysis import listed
 from aneforge.study.study import Study
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label
 
 
 def warn_divergence(graph: Graph, host: Target, target: Target, stacklevel: int = 2) -> int:
@@ -40,7 +40,7 @@ def warn_divergence(graph: Graph, host: Target, target: Target, stacklevel: int 
 
 def graph_verdicts(
     out: Tensor | Sequence[Tensor] | Graph, a: Chip, b: Chip, max_abs: float | None = None
-) -> list[tuple[Tensor, Verdict]]:
+) -> list[tuple[Tensor, DivergenceVerdict]]:
     """Every op of a graph with its verdict between two chips, ``a`` and ``b``, in order; nothing is compiled.
 
     ``max_abs`` is a promise about every number that is computed. Without it the range analysis of both chips' programs

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.autodiff import gradients
 from aneforge.graph.graph import Graph
 from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.node import entry, located
 from aneforge.graph.ops.leaf import const
+from aneforge.graph.reference import gradients
 from aneforge.graph.tensor import Tensor
 from aneforge.train.losses import CEHandle
 

@@ -18,11 +18,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from aneforge.budgets import check_archive, regular_file
 from aneforge.errors import AneforgeError, LoadError, first_line
+from aneforge.files import check_archive, regular_file, write_archive
 from aneforge.graph.graph import Graph
-from aneforge.output.files import write_archive
-from aneforge.train.optimisers import State
+from aneforge.train.optimisers import OptimiserState
 
 VERSION = 1
 _MANIFEST = "checkpoint.json"
@@ -34,7 +33,7 @@ _DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, 
 class Checkpoint:
     """What a file holds: the state, where the run was, and what it belongs to."""
 
-    state: State
+    state: OptimiserState
     model: str
     """The fingerprint of the graph."""
     optimiser: Mapping[str, Any]
@@ -98,7 +97,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         }
         values = groups.pop("values")
         return Checkpoint(
-            State(values, groups, int(manifest["updates"])),
+            OptimiserState(values, groups, int(manifest["updates"])),
             str(manifest["model"]),
             dict(manifest["optimiser"]),
             str(manifest["target"]),
@@ -114,7 +113,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise LoadError(f"{file.name}: not a checkpoint that aneforge saved ({first_line(error)})") from None
 
 
-def _arrays(state: State) -> dict[str, np.ndarray]:
+def _arrays(state: OptimiserState) -> dict[str, np.ndarray]:
     groups = {"values": state.values, **state.slots}
     return {f"{group}/{number}.npy": array for group, arrays in groups.items() for number, array in enumerate(arrays)}
 

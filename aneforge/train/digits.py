@@ -12,7 +12,7 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.leaf import parameter
 from aneforge.graph.ops.trainable import conv_block, conv_param
 from aneforge.graph.tensor import Tensor
-from aneforge.inputs import read_arrays
+from aneforge.sim.inputs import read_arrays
 from aneforge.train.losses import CEHandle, softmax_cross_entropy
 
 CLASSES = 10

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aneforge.output.sheet import MARGIN, SMALL, WIDTH, sheet
-from aneforge.output.svg import Box, Drawing, Linear, Log, Room, Spot
-from aneforge.train.parity import ChipRun, Parity
+from aneforge.svg import MARGIN, SMALL, WIDTH, Box, Drawing, Linear, Log, Room, Spot, sheet
+from aneforge.train.parity import Parity, TrainingRun
 
 # Okabe and Ito's colours, which the common kinds of colour blindness keep apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -41,7 +40,13 @@ def drift_svg(parity: Parity, title: str = "Drift of trained weights between chi
 
 
 def _panel(
-    drawing: Drawing, top: float, title: str, x: Linear, runs: Sequence[ChipRun], colours: dict[str, str], what: str
+    drawing: Drawing,
+    top: float,
+    title: str,
+    x: Linear,
+    runs: Sequence[TrainingRun],
+    colours: dict[str, str],
+    what: str,
 ) -> float:
     """One frame with a line for each chip, on a logarithmic scale; returns where it ends."""
     drawing.text(Spot(MARGIN, top + 12), title, 12, font_weight="bold")

@@ -10,25 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.arguments import Chips, chips_of, graph_of
+from aneforge.chips.chip import Target
+from aneforge.chips.limits import FP16_SLICE_SAT
+from aneforge.chips.names import chip_label
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.errors import ArgumentError
-from aneforge.graph.autodiff import dependents
+from aneforge.formats.arguments import Chips, chips_of, graph_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.ops.leaf import input as graph_input
-from aneforge.graph.reference import evaluate, value_of
+from aneforge.graph.reference import dependents, evaluate, value_of
 from aneforge.graph.tensor import Tensor
-from aneforge.inputs import samples_of
-from aneforge.model import build
-from aneforge.output.by_chip import ByChip
-from aneforge.output.progress import Progress
-from aneforge.output.text import columns
+from aneforge.progress import Progress
+from aneforge.sim.inputs import samples_of
 from aneforge.sim.nodes import NodeValues
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+from aneforge.study.model import build
+from aneforge.text import ByChip, columns
 from aneforge.train.backward import (
     Objective,
     backward_from,
@@ -37,9 +35,9 @@ from aneforge.train.backward import (
     loss_of,
     root_of,
 )
+from aneforge.train.loop import ScaleAdvice, advise, spans_of
 from aneforge.train.losses import CEHandle
 from aneforge.train.objectives import objective_of
-from aneforge.train.scale import ScaleAdvice, advise, spans_of
 
 TOLERANCE = 0.05
 """The relative error from which a gradient counts as lost: with fewer than four bits right, a step goes elsewhere."""

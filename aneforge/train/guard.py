@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aneforge.anec.ir import Op
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.limits import FP16_SLICE_SAT
+from aneforge.chips.names import chip_label
 from aneforge.compiler.program import Program
-from aneforge.divergence.numeric_warnings import CrossChipFP16Warning
-from aneforge.graph.autodiff import dependents
+from aneforge.engine.ir import Op
+from aneforge.errors import CrossChipFP16Warning
 from aneforge.graph.graph import Graph
+from aneforge.graph.reference import dependents
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.analysis import analysis
-from aneforge.numerics.promises import promised_values
+from aneforge.numerics.ranges import promised_values
 from aneforge.numerics.rules import is_clamped_copy
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.names import chip_label
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 LEAST_SCALE = 512.0
 """The loss scale from which a warning is due: at 384 none, at 512 one infinity was measured on an M1 Max."""

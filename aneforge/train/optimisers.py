@@ -25,7 +25,7 @@ _LEAST = 2.0**-14  # the smallest divisor: below 2^-16 the quotient is infinite 
 
 
 @dataclass(frozen=True)
-class State:
+class OptimiserState:
     """What a training run has reached: it is replaced as a whole, so that an interrupt never leaves half a step."""
 
     values: Arrays
@@ -57,11 +57,11 @@ class Optimiser:
         self.loss_scale = checked_scale(loss_scale)
         self.state = self.start()
 
-    def start(self, dtype: Any = np.float32) -> State:
+    def start(self, dtype: Any = np.float32) -> OptimiserState:
         """The state before the first step: start values, and zeros in every slot."""
         values = tuple(_start_value(param).astype(dtype) for param in self.params)
         zeros = {name: tuple(np.zeros(value.shape, dtype) for value in values) for name in self.slots}
-        return State(values, zeros)
+        return OptimiserState(values, zeros)
 
     @property
     def values(self) -> dict[Tensor, np.ndarray]:
@@ -91,11 +91,13 @@ class Optimiser:
             raise ArgumentError("gradients", f"shapes are {shapes}; those of the parameters are {expected}.")
         return listed
 
-    def updated(self, state: State, gradients: Sequence[np.ndarray], lr: float, loss_scale: float) -> State:
+    def updated(
+        self, state: OptimiserState, gradients: Sequence[np.ndarray], lr: float, loss_scale: float
+    ) -> OptimiserState:
         """The next state, in float32."""
         raise NotImplementedError
 
-    def rates_of(self, state: State, lr: float, loss_scale: float) -> dict[str, float]:
+    def rates_of(self, state: OptimiserState, lr: float, loss_scale: float) -> dict[str, float]:
         """The numbers of the next step, for the form on the engine."""
         raise NotImplementedError
 
@@ -112,7 +114,9 @@ class SGD(Optimiser):
     name = "sgd"
     rates = ("rate", "unscale")
 
-    def updated(self, state: State, gradients: Sequence[np.ndarray], lr: float, loss_scale: float) -> State:
+    def updated(
+        self, state: OptimiserState, gradients: Sequence[np.ndarray], lr: float, loss_scale: float
+    ) -> OptimiserState:
         """The state after one update, on the host."""
         rate = np.float32(lr / loss_scale)
         values = tuple(
@@ -121,7 +125,7 @@ class SGD(Optimiser):
         )
         return replace(state, values=values, updates=state.updates + 1)
 
-    def rates_of(self, state: State, lr: float, loss_scale: float) -> dict[str, float]:
+    def rates_of(self, state: OptimiserState, lr: float, loss_scale: float) -> dict[str, float]:
         """The rates that one update on the engine takes as inputs."""
         # Two factors: lr / loss_scale alone may be below what fp16 holds, and a gradient divided first may be lost.
         return {"rate": lr, "unscale": 1 / loss_scale}
@@ -159,7 +163,9 @@ class Adam(Optimiser):
         self.eps = checked_scale(eps, "eps")
         super().__init__(params, lr, loss_scale)
 
-    def updated(self, state: State, gradients: Sequence[np.ndarray], lr: float, loss_scale: float) -> State:
+    def updated(
+        self, state: OptimiserState, gradients: Sequence[np.ndarray], lr: float, loss_scale: float
+    ) -> OptimiserState:
         """The slot ``root`` is the root of the second moment here too, so that both forms have one state."""
         first, second = (np.float32(beta) for beta in self.betas)
         count, one = state.updates + 1, np.float32(1)
@@ -174,9 +180,9 @@ class Adam(Optimiser):
             values.append(value - np.float32(lr) * (mean / grown[0]) / (root / grown[1] + np.float32(self.eps)))
             means.append(mean)
             roots.append(root)
-        return State(tuple(values), {"mean": tuple(means), "root": tuple(roots)}, count)
+        return OptimiserState(tuple(values), {"mean": tuple(means), "root": tuple(roots)}, count)
 
-    def rates_of(self, state: State, lr: float, loss_scale: float) -> dict[str, float]:
+    def rates_of(self, state: OptimiserState, lr: float, loss_scale: float) -> dict[str, float]:
         """The rates that one update on the engine takes as inputs."""
         count = state.updates + 1
         grown = math.sqrt(1 - self.betas[1] ** count)

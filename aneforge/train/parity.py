@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.arguments import Chips, chips_of
 from aneforge.errors import ArgumentError
+from aneforge.formats.arguments import Chips, chips_of
 from aneforge.graph.tensor import Tensor
-from aneforge.output.progress import Progress
-from aneforge.output.text import columns
+from aneforge.progress import Progress
+from aneforge.text import columns
 from aneforge.train.backward import Objective
 from aneforge.train.loop import batch_of, listener, step_text
 from aneforge.train.trainer import Trainer
 
 
 @dataclass
-class ChipRun:
+class TrainingRun:
     """One chip's run."""
 
     chip: str
@@ -47,7 +47,7 @@ class ChipRun:
 class Parity:
     """Runs by chip; the first is the reference."""
 
-    runs: dict[str, ChipRun]
+    runs: dict[str, TrainingRun]
     parameters: int
     """Numbers that are trained."""
     samples: int
@@ -97,7 +97,7 @@ def compare_training(
         raise ArgumentError("test", "accuracy needs both logits and test.")
     chips = list(chips_of(target))
     trainers = {chip: Trainer(objective, params, lr, target=chip, **(options or {})) for chip in chips}
-    runs = {chip: ChipRun(chip) for chip in chips}
+    runs = {chip: TrainingRun(chip) for chip in chips}
     reference = trainers[chips[0]]
     arrays = dict(zip(reference.data_names, (np.asarray(array) for array in data), strict=True))
     count, batch = len(next(iter(arrays.values()))), reference.data_inputs[0].shape[0]

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.arguments import chip_of
+from aneforge.chips.chip import Target
 from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.formats.arguments import chip_of
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.leaf import parameter
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model, build
-from aneforge.targets.chip import Target
+from aneforge.study.model import Model, build
 from aneforge.train.backward import backward_from
 
 Layer = Sequence[np.ndarray]

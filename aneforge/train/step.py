@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.chips.chip import Target
 from aneforge.compiler.lower import Port
 from aneforge.errors import AneforgeError, GraphError
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.leaf import shape_of
 from aneforge.graph.tensor import Tensor
-from aneforge.model import build
-from aneforge.ports import port_numbers
-from aneforge.sim.executor import Plan, Run, watching
-from aneforge.targets.chip import Target
+from aneforge.sim.executor import ExecutionPlan, Run, watching
+from aneforge.sim.ports import port_numbers
+from aneforge.study.model import build
 from aneforge.train.backward import Objective, Root, backward_from, loss_of, root_of
 from aneforge.train.guard import SliceGuard
-from aneforge.train.optimisers import Optimiser, State
+from aneforge.train.optimisers import Optimiser, OptimiserState
 
 Arrays = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
-class Result:
+class StepResult:
     """What one run of the step program gave, before anybody decided to keep it."""
 
     loss: float
@@ -70,7 +70,7 @@ class StepProgram:
         self.data: tuple[Tensor, ...] = _data_inputs(data_inputs, Graph([loss]))
         self.model = build(self.graph, target, mode)
         self.program = self.model.program
-        self._plan = Plan.of(self.program, mode)
+        self._plan = ExecutionPlan.of(self.program, mode)
         names = self.graph.names()
         self.name_of = {node.uid: names[node.uid] for node in (*self.graph.inputs, *self.graph.parameters)}
         self._ports = {port.name: port for port in self.program.inputs}
@@ -102,7 +102,9 @@ class StepProgram:
 
     # Running.
 
-    def run(self, arrays: Mapping[str, np.ndarray], state: State, lr: float, loss_scale: float, raw: bool) -> Result:
+    def run(
+        self, arrays: Mapping[str, np.ndarray], state: OptimiserState, lr: float, loss_scale: float, raw: bool
+    ) -> StepResult:
         """One step from a state. ``raw``: the state is in the program's own layout, and so is what comes out."""
         feeds = dict(self._frozen)
         feeds |= {name: port_numbers(self._ports[name], array) for name, array in arrays.items()}
@@ -129,7 +131,7 @@ class StepProgram:
             name: tuple(shaped[(place + 1) * count : (place + 2) * count])
             for place, name in enumerate(self.optimiser.slots if self.on_engine else ())
         }
-        return Result(loss, tuple(shaped[:count]), slots, finite, carried, done)
+        return StepResult(loss, tuple(shaped[:count]), slots, finite, carried, done)
 
     def _number(self, port: Tensor, value: float) -> dict[str, np.ndarray]:
         name = self.name_of[port.uid]
@@ -142,7 +144,7 @@ class StepProgram:
         if port is not None:  # a program needs no port for what it does not read
             feeds[name] = value if raw else port.to_ndchw(value)
 
-    def laid_out(self, state: State, inward: bool) -> State:
+    def laid_out(self, state: OptimiserState, inward: bool) -> OptimiserState:
         """A state in the program's own layout (``inward``), or back in the user's shapes."""
 
         def moved(tensor: Tensor, value: np.ndarray) -> np.ndarray:
@@ -154,7 +156,7 @@ class StepProgram:
             name: tuple(moved(tensor, value) for tensor, value in zip(self._slots[name], arrays, strict=True))
             for name, arrays in state.slots.items()
         }
-        return State(values, slots, state.updates)
+        return OptimiserState(values, slots, state.updates)
 
     def checked(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The data of a step by the name of their input; refuses a wrong number, shape or value."""

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.arguments import chip_of
+from aneforge.chips.chip import Target
+from aneforge.chips.names import chip_label
 from aneforge.errors import AneforgeError, ArgumentError, LoadError
+from aneforge.formats.arguments import chip_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model, build
-from aneforge.output.progress import Progress
+from aneforge.progress import Progress
 from aneforge.sim.executor import TraceEntry
-from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label
+from aneforge.study.model import Model, build
 from aneforge.train.backward import Objective, checked_params, checked_scale, loss_of
 from aneforge.train.checkpoint import Checkpoint, fingerprint, read_checkpoint, write_checkpoint
 from aneforge.train.guard import SliceGuard
-from aneforge.train.loop import History, fit
-from aneforge.train.optimisers import OPTIMISERS, Adam, Optimiser, State
-from aneforge.train.step import Result, StepProgram
+from aneforge.train.loop import TrainingHistory, fit
+from aneforge.train.optimisers import OPTIMISERS, Adam, Optimiser, OptimiserState
+from aneforge.train.step import StepProgram, StepResult
 
 OVERFLOW = ("skip", "halve", "error")
 _MOST_SKIPPED = 50  # in a row: nothing trains any more
@@ -39,7 +39,7 @@ class TrainingWarning(UserWarning):
 class _Position:
     """Where a run is. It is replaced as a whole, in one assignment, so that Ctrl-C never leaves half a step."""
 
-    state: State
+    state: OptimiserState
     scale: float
     steps: int = 0
     skipped: int = 0
@@ -186,11 +186,11 @@ class Trainer:
         return replace(self._at, state=state, scale=scale)
 
     @property
-    def state(self) -> State:
+    def state(self) -> OptimiserState:
         """Values and slots now, in the user's shapes."""
         return self._step.laid_out(self._at.state, inward=False) if self.resident else self._at.state
 
-    def _kept_as(self, state: State) -> State:
+    def _kept_as(self, state: OptimiserState) -> OptimiserState:
         """A state of the user's shapes as it is kept between steps."""
         return self._step.laid_out(state, inward=True) if self.resident else state
 
@@ -239,16 +239,16 @@ class Trainer:
         scale = np.float32(result.scale)
         return {p: g.astype(np.float32) / scale for p, g in zip(self.params, result.parts, strict=True)}
 
-    def _run(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> Result:
+    def _run(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> StepResult:
         data = self._step.checked(arrays, named)
         return self._step.run(data, self._at.state, self.lr, self._at.scale, self.resident)
 
-    def _next(self, result: Result) -> State:
+    def _next(self, result: StepResult) -> OptimiserState:
         if self.on_device:
-            return State(result.parts, result.slots, self._at.state.updates + 1)
+            return OptimiserState(result.parts, result.slots, self._at.state.updates + 1)
         return self._optimiser.updated(self._at.state, result.parts, self.lr, result.scale)
 
-    def _skip(self, result: Result) -> None:
+    def _skip(self, result: StepResult) -> None:
         """Leave the step out, as ``overflow`` says."""
         where = _first(result.run.first_non_finite)
         chip = chip_label(self.target.name)
@@ -280,7 +280,7 @@ class Trainer:
         checkpoint: str | Path | None = None,
         every: int = 0,
         progress: bool | Progress | None = None,
-    ) -> History:
+    ) -> TrainingHistory:
         """Train until ``steps`` steps are done in all, counting those before a resume.
 
         ``data`` has one array for each data input, all samples along its first axis; batches are drawn from ``seed``

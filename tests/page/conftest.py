@@ -51,8 +51,8 @@ def shots():
 def reports(tmp_path_factory):
     """The pages: the detector as it is without options, with what a Mac could say, and two versions of it compared."""
     import aneforge as af
-    from aneforge.report.against import compare_reports
-    from aneforge.report.gather import report
+    from aneforge.reports.against import compare_reports
+    from aneforge.reports.gather import report
     from aneforge.study.plan import compute_plan
 
     folder = tmp_path_factory.mktemp("pages")

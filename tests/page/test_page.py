@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aneforge.report.trace import trace_json
-from aneforge.targets.listed import chip_list
-from aneforge.targets.names import chip_label
+from aneforge.chips.names import chip_label, chip_list
+from aneforge.reports.trace import trace_json
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 UNNAMED = (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from aneforge.output.files import write_whole
-from aneforge.serve import Server
-from aneforge.sweep import sweep
-from aneforge.sweep.html import page as sweep_page
+from aneforge.files import write_whole
+from aneforge.reports.serve import Server
+from aneforge.reports.sweep import sweep
+from aneforge.reports.sweep.summary import page as sweep_page
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -106,7 +106,7 @@ def test_every_state_of_the_page_fits_a_phone_and_can_be_read(opened, address, s
         assert page.evaluate(CONTRAST) == [], state
 
     look("idle")
-    monkeypatch.setattr("aneforge.serve.jobs.FUNCTION", "serve_kit:sleep")
+    monkeypatch.setattr("aneforge.reports.serve.jobs.FUNCTION", "serve_kit:sleep")
     page.set_input_files("#file", EXAMPLES / "detector.onnx")
     page.get_by_text("detector.onnx: sleeping").wait_for()
     assert page.locator("#bar").evaluate("bar => [bar.value, bar.max]") == [3, 8]

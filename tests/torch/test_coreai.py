@@ -12,9 +12,9 @@ import pytest
 from coreai_kit import A, Body, Ports, X, build, compare, constant, f32, ir, numbers, packed, random, s32, u32
 
 import aneforge as af
-from aneforge.frontends import LoadError
-from aneforge.frontends.coreai.language import CONTROL
-from aneforge.frontends.coreai.table import REFUSED, ROWS
+from aneforge.errors import LoadError
+from aneforge.formats.coreai.language import CONTROL
+from aneforge.formats.coreai.table import REFUSED, ROWS
 
 # Ops one by one.
 

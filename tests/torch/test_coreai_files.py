@@ -14,14 +14,13 @@ import pytest
 from coreai_kit import A, Body, Ports, X, build, compare, f32, from_text, numbers, random, run, s32
 
 import aneforge as af
-from aneforge.frontends import LoadError
-from aneforge.frontends.coreai import adapter as reader
-from aneforge.frontends.coreai.blobs import mapped_blobs
-from aneforge.frontends.coreai.language import import_function
-from aneforge.frontends.coreai.rules import RULES
-from aneforge.frontends.coreai.table import common_op
-from aneforge.frontends.importer.op import Op
-from aneforge.frontends.records import Block, Function, Operation, Ref, TensorType
+from aneforge.errors import LoadError
+from aneforge.formats.coreai import adapter as reader
+from aneforge.formats.coreai.language import import_function, mapped_blobs
+from aneforge.formats.coreai.rules import RULES
+from aneforge.formats.coreai.table import common_op
+from aneforge.formats.importer.op import FileOp
+from aneforge.formats.records import Block, Function, Operation, Ref, ValueType
 from aneforge.graph.encoding import Encoded
 
 # Several functions, calls, branches, loops, states.
@@ -142,17 +141,17 @@ def test_states_are_states_of_the_graph(tmp_path: Path) -> None:
 
 def _reduction(kind: str, inner: str, operands: tuple[str, str], *more: np.ndarray) -> Any:
     """By records alone: the package cannot read back what it writes for these operations."""
-    number, truth, result = TensorType("fp32", ()), TensorType("bool", ()), TensorType("fp32", (2, 1, 4))
+    number, truth, result = ValueType("fp32", ()), ValueType("bool", ()), ValueType("fp32", (2, 1, 4))
     compared = Operation(inner, {"x": [Ref(operands[0])], "y": [Ref(operands[1])]}, [("r", truth)])
     block = Block([("a", number), ("b", number)], ["r"], [compared])
     operations = [
-        Operation("constant", {}, [(f"c{i}", TensorType(array.dtype.name.replace("float", "fp"), array.shape))],
+        Operation("constant", {}, [(f"c{i}", ValueType(array.dtype.name.replace("float", "fp"), array.shape))],
                   {"value": array})
         for i, array in enumerate(more)
     ]  # fmt: skip
     name, inputs, texts = common_op(kind, [Ref("x"), *(Ref(f"c{i}") for i in range(len(more)))], {}, [result])
     operations.append(Operation(name, inputs, [("y", result)], texts, [block], name="reduced"))
-    function = Function([("x", TensorType("fp32", (2, 3, 4)))], Block([], ["y"], operations))
+    function = Function([("x", ValueType("fp32", (2, 3, 4)))], Block([], ["y"], operations))
     return import_function("m", {"main": function}, "main")
 
 
@@ -181,7 +180,7 @@ def test_positions_with_a_block_of_their_own(largest: bool) -> None:
 
 def test_two_scales_of_a_palette_both_count() -> None:
     palette = Encoded.palette(np.array([[0, 1], [2, 3]], np.uint8), f32([1, 2, 3, 4]), 2)
-    op = Op("blockwise_shift_scale", "w", {"data": [palette]}, outputs=[("y", TensorType("fp32", (2, 2)))])
+    op = FileOp("blockwise_shift_scale", "w", {"data": [palette]}, outputs=[("y", ValueType("fp32", (2, 2)))])
     zero = np.zeros((1, 1), np.int32)
     once = RULES[op.kind](op, palette, f32([[2]]), zero, zero)
     assert once.form == "palette"

@@ -16,7 +16,7 @@ from torch.nn import functional as fn
 from torch_models import settled
 
 import aneforge as af
-from aneforge.arguments import graph_of
+from aneforge.formats.arguments import graph_of
 
 
 class Attention(nn.Module):

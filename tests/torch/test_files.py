@@ -20,8 +20,8 @@ from torch.nn import functional as fn
 from torch_models import Classifier, MarkedCache, settled
 
 import aneforge as af
-from aneforge.frontends import LoadError
-from aneforge.frontends.pytorch.adapter import from_exported, from_torch, read
+from aneforge.errors import LoadError
+from aneforge.formats.pytorch.adapter import from_exported, from_torch, read
 
 quantised = torch.ops.quantized_decomposed
 
@@ -77,7 +77,7 @@ def test_a_saved_state(tmp_path: Path) -> None:
 
 
 def test_weights_are_mapped_from_the_file(tmp_path: Path) -> None:
-    from aneforge.frontends.pytorch.archive import program_in
+    from aneforge.formats.pytorch.archive import program_in
 
     module = nn.Linear(256, 256)
     file = saved(exported(module, torch.randn(1, 256)), tmp_path / "wide.pt2")
@@ -612,7 +612,7 @@ def test_other_archives(tmp_path: Path) -> None:
 
 
 def test_a_saved_graph_names_no_other_op() -> None:
-    from aneforge.frontends.pytorch.host import evaluate
+    from aneforge.formats.pytorch.host import evaluate
 
     for kind in ("aten.from_file.default", "profiler._record_function_enter.default", "aten.system.default", "x"):
         with pytest.raises(af.GraphError, match="is not an op that the host computes"):

@@ -207,7 +207,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_one_verdict_and_one_result(name, tmp_path):
-    from aneforge.cli.model_file import load_model
+    from aneforge.cli.options import load_model
 
     wanted, found = by_hand(tmp_path), load_model(str(FORMATS[name](tmp_path)))
     assert [each.op for each in found.operations] == [each.op for each in wanted.operations]

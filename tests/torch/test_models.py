@@ -13,8 +13,8 @@ from torch import nn
 from torch_models import settled
 
 import aneforge as af
-from aneforge import budgets
-from aneforge.frontends.pytorch.adapter import from_torch
+from aneforge import files as budgets
+from aneforge.formats.pytorch.adapter import from_torch
 
 MEANING = 1e-4
 ENGINE = 2e-2
@@ -259,7 +259,7 @@ class Experts(nn.Module):
 
 
 def test_a_grouped_product_is_the_hosts_and_runs(tmp_path):
-    from aneforge.frontends.pytorch.grouped import declare_grouped_product
+    from aneforge.formats.pytorch.host import declare_grouped_product
 
     declare_grouped_product()
     module, x = settled(Experts()), torch.randn(6, 8).half().float()

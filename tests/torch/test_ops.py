@@ -15,8 +15,8 @@ from torch.nn import functional as fn
 from torch.utils._pytree import tree_leaves
 
 import aneforge as af
-from aneforge.frontends.pytorch.adapter import from_torch
-from aneforge.frontends.pytorch.support import NATIVE, coverage
+from aneforge.formats.pytorch.adapter import from_torch
+from aneforge.formats.pytorch.host import NATIVE, coverage
 
 aten = torch.ops.aten
 

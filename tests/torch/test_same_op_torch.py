@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as fn
 
 import aneforge as af
-from aneforge.frontends.pytorch.adapter import from_torch
+from aneforge.formats.pytorch.adapter import from_torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import same_op_rows as rows

@@ -29,18 +29,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Headings for home modules, used for names that the docstring of the package puts into no group.
 _HOMES = {
-    "aneforge.frontends": "Read a model file",
-    "aneforge.loading": "Read a model file",
-    "aneforge.gate": "Check what each chip does",
+    "aneforge.formats": "Read a model file",
+    "aneforge.study.loading": "Read a model file",
     "aneforge.study": "Split a model between engine and host",
     "aneforge.compiler": "Compile",
-    "aneforge.model": "Compile and run",
+    "aneforge.study.model": "Compile and run",
     "aneforge.numerics": "Find what can be lost or differ",
-    "aneforge.divergence": "Find what can be lost or differ",
+    "aneforge.chips.divergence": "Find what can be lost or differ",
     "aneforge.cost": "Estimate time and energy",
     "aneforge.advice": "Choose a faster form",
-    "aneforge.exports": "Write a model file",
-    "aneforge.targets": "Look up a chip",
+    "aneforge.formats.exports": "Write a model file",
+    "aneforge.study.exporting": "Write a model file",
+    "aneforge.chips": "Look up a chip",
     "aneforge.errors": "Errors",
     "aneforge.graph.ops": "Write a graph: ops",
     "aneforge.graph": "Write a graph: tensors and graphs",
@@ -89,21 +89,18 @@ def _home(name: str) -> str:
 
 
 PACKAGES = {
-    "aneforge.report": "one model on many chips in one place",
-    "aneforge.plans": "compute plans, predicted and from a Mac",
-    "aneforge.sweep": "many models on many chips",
-    "aneforge.serve": "the served page",
-    "aneforge.validate": "the compiler's answer to layers, networks and programs",
+    "aneforge.reports": "one model on many chips in one place",
+    "aneforge.study": "more questions to a study, and compute plans",
+    "aneforge.reports.sweep": "many models on many chips",
+    "aneforge.reports.serve": "the served page",
+    "aneforge.study.validate": "the compiler's answer to layers, networks and programs",
     "aneforge.numerics": "where chips give different numbers",
     "aneforge.advice": "changes that help, faster forms, weights in fewer bytes",
-    "aneforge.codecs": "the stored forms of weights",
+    "aneforge.graph.codecs": "the stored forms of weights",
     "aneforge.codegen": "compiled programs, read and written",
     "aneforge.train": "training on the simulated engine",
 }
 """Packages that have public names which the package itself does not have."""
-
-_UNLISTED = {"aneforge.report": ("Report", "report")}
-"""Public names of packages that list them nowhere."""
 
 _BY_OPS = {"Tensor"}
 """Classes whose methods are the ops, which have a page of their own."""
@@ -114,7 +111,8 @@ def package_names() -> dict[str, list[str]]:
     listed = {}
     for package in PACKAGES:
         module = import_module(package)
-        names = getattr(module, "__all__", None) or getattr(module, "_HOMES", None) or _UNLISTED.get(package, ())
+        homes = getattr(module, "HOMES", {})
+        names = getattr(module, "__all__", None) or [name for names in homes.values() for name in names.split()]
         own = {name for name in names if getattr(module, name) is not getattr(aneforge, name, None)}
         listed[package] = sorted(own, key=lambda name: (name[0].isupper(), name.lower()))
     return listed
@@ -330,8 +328,8 @@ def packages() -> str:
     lines = [
         "# The Python API: packages",
         "",
-        "Names that the packages have beside those of [`import aneforge as af`](api.md): `from aneforge.report import",
-        "report`. Arguments and errors are as there.",
+        "Names that the packages have beside those of [`import aneforge as af`](api.md): `from aneforge.reports",
+        "import report`. Arguments and errors are as there.",
         "",
     ]
     listed = {f"{package}: {PACKAGES[package]}": (package, names) for package, names in package_names().items()}

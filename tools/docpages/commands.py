@@ -7,7 +7,7 @@ from typing import Any
 from typer.main import get_command
 
 from aneforge.cli.app import app
-from aneforge.cli.help import words_and_examples
+from aneforge.cli.commands import words_and_examples
 
 __all__ = ["command_names", "commands"]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import aneforge as af
-from aneforge.codegen import read_container
+from aneforge.chips import Fact, op_names, op_routes, store, target_names
+from aneforge.codegen.container import read_container
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.passes import PASSES
 from aneforge.errors import UnknownNameError
-from aneforge.output.svg import Box, Drawing, Spot, shortened, wrapped
-from aneforge.targets import Fact, op_names, op_routes, store, target_names
+from aneforge.svg import Box, Drawing, Spot, shortened, wrapped
 
 __all__ = [
     "accumulator_picture",

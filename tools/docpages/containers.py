@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 import aneforge as af
-from aneforge.codegen import emit
 from aneforge.codegen.dialect import dialect_of, written_generations
+from aneforge.codegen.emission import emit
 from aneforge.codegen.record import BuildRecord
 from aneforge.codegen.words import SAMPLED
 from aneforge.graph.tensor import Tensor
-from aneforge.model import build
+from aneforge.study.model import build
 
 __all__ = ["containers", "count_forms"]
 

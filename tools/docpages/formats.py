@@ -25,14 +25,14 @@ def _op_table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def coreml() -> str:
-    from aneforge.frontends.coreml import coverage
+    from aneforge.formats.coreml import coverage
 
     head = "These are the ops of the published 187-op matrix, and what coremltools writes beside them."
     return "\n".join(["# Core ML: what is read", "", head, "", *_op_table(coverage())]) + "\n"
 
 
 def torch() -> str:
-    from aneforge.frontends.pytorch.support import coverage
+    from aneforge.formats.pytorch.host import coverage
 
     head = "These are the core ATen ops, and other ops that have a rule in the reader."
     return "\n".join(["# PyTorch: what is read", "", head, "", *_op_table(coverage())]) + "\n"

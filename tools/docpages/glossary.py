@@ -110,7 +110,7 @@ _AS_PREDICT = ("kind", "shape", "begin", "max_abs", "attrs")
 
 _OF_PLANS = ("contributed_rows", "timed_row")
 _OF_A_PLAN = {
-    "plan": "What a Mac gave (`aneforge.plans.read_plan`).",
+    "plan": "What a Mac gave (`aneforge.study.read_plan`).",
     "chip": 'The chip that the plan is of: `"m1"`.',
     "system": 'The system that the plan is of: `"macOS 26.1"`.',
     "graph": "The model, which has the shapes that a plan does not have.",

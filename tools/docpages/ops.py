@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from aneforge.chips import op_routes
+from aneforge.chips.assumed import fact_label
+from aneforge.chips.families import Family
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.graph import definitions
-from aneforge.recognise.table import ALL_RULES
-from aneforge.targets import op_routes
-from aneforge.targets.assumed import fact_label
-from aneforge.targets.families import Family
+from aneforge.graph.recognise.table import ALL_RULES
 
 __all__ = ["derivatives", "operations", "passes", "rewrites", "spellings"]
 
@@ -107,8 +107,8 @@ def spellings() -> str:
         "# Spellings that are recognised",
         "",
         "Exporters write the same layer in many ways. Every model file becomes a graph in one spelling, whatever its",
-        "format, before anything else looks at it: `aneforge/recognise/table.py` holds the rules. A graph that is",
-        "written in Python, or read from a netplist, stays as it is.",
+        "format, before anything else looks at it: `aneforge/graph/recognise/table.py` holds the rules. A graph that",
+        "is written in Python, or read from a netplist, stays as it is.",
         "",
         "| rule | ends in | what it does |",
         "| --- | --- | --- |",

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from aneforge.advice.estimates import Estimates, estimate_all
-from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
+from aneforge.reports.plots import chips_svg, roofline_svg, timeline_svg
 
 __all__ = ["chips_picture", "roofline_picture", "timeline_picture"]
 

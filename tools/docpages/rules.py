@@ -10,7 +10,7 @@ from typing import Any
 from aneforge.compiler.legal.patterns import PATTERNS
 from aneforge.compiler.legal.rules import RULES, Rule
 from aneforge.compiler.legal.rules.base import UNREACHED, rule_records
-from aneforge.compiler.legal.rules.raised import RAISED
+from aneforge.compiler.legal.rules.native import RAISED
 from aneforge.numerics.losses import LOSSES
 
 __all__ = ["rules"]
@@ -87,7 +87,7 @@ def rules() -> str:
         "## Knowledge about other routes",
         "",
         "No graph reaches these rules through `aneforge check`. They answer questions that are put to",
-        "`aneforge.gate.judge`, about programs that other tools build.",
+        "`aneforge.compiler.legal.judge.judge`, about programs that other tools build.",
         "",
         "| known from | what that means | rules |",
         "| --- | --- | --- |",

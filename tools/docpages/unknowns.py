@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aneforge.targets import store
-from aneforge.targets.chip import all_targets
-from aneforge.targets.families import Family
-from aneforge.targets.hal import hal_fields
-from aneforge.targets.limits import limit_fact, limit_names
+from aneforge.chips import store
+from aneforge.chips.chip import all_targets
+from aneforge.chips.families import Family
+from aneforge.chips.hal import hal_fields
+from aneforge.chips.limits import limit_fact, limit_names
 
 __all__ = ["unknowns"]
 

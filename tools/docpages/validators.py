@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aneforge.chips import store
+from aneforge.chips.assumed import fact_label
 from aneforge.compiler.legal.rules.base import RULES, rule_records
-from aneforge.native import LayerType, layer_types
-from aneforge.targets import store
-from aneforge.targets.assumed import fact_label
-from aneforge.validate import EXPORTS
+from aneforge.engine.native import LayerType, layer_types
+from aneforge.study.validate import EXPORTS
 
 __all__ = ["validators"]
 
@@ -30,10 +30,10 @@ def validators() -> str:
         "| --- | --- | --- |",
     ]
     for row in store.load("layers")["non_layer_exports"]:
-        parts.append(f"| `{row['name']}` | {row['role']} | `aneforge.validate.{EXPORTS[row['name']]}` |")
+        parts.append(f"| `{row['name']}` | {row['role']} | `aneforge.study.validate.{EXPORTS[row['name']]}` |")
     parts += [
         "",
-        "`aneforge.validate.validate_program` is the third layer: the loader's checks of a program.",
+        "`aneforge.study.validate.validate_program` is the third layer: the loader's checks of a program.",
         "",
     ]
     for layer in layer_types():

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import CHECK, Commands
-from aneforge.cli.model_file import ModelFile
 from aneforge.cli.options import (
     USUAL_ROUTE,
     AModel,
@@ -16,6 +16,7 @@ from aneforge.cli.options import (
     Chips,
     Everything,
     MaxAbs,
+    ModelFile,
     OneChip,
     Scope,
     SeenInput,
@@ -25,7 +26,6 @@ from aneforge.cli.options import (
     route_option,
 )
 from aneforge.cost.calls import DEFAULT_SCOPE
-from aneforge.targets.listed import DEFAULT
 
 commands = Commands(CHECK)
 
@@ -243,7 +243,7 @@ def report(
     """
     from aneforge.cli import report as command
 
-    options = command.Options(
+    options = command.ReportOptions(
         target,
         out,
         "json" if as_json else format_name,

@@ -53,7 +53,7 @@ def ci_record(
     """
     from aneforge.cli import ci as command
 
-    options = command.Options(
+    options = command.CiOptions(
         "record", baseline, target, max_us=max_us or (), skip=skip, seed=seed, inputs=inputs, as_json=as_json
     )
     raise typer.Exit(command.run(model, options))
@@ -84,7 +84,7 @@ def ci_check(
     """
     from aneforge.cli import ci as command
 
-    options = command.Options(
+    options = command.CiOptions(
         "check", baseline, target, strict, tolerance, max_us or (), skip, seed, inputs, junit, sarif, as_json
     )
     raise typer.Exit(command.run(model, options))
@@ -114,7 +114,7 @@ def ci_update(
     """
     from aneforge.cli import ci as command
 
-    options = command.Options(
+    options = command.CiOptions(
         "update", baseline, target, False, tolerance, max_us or (), skip, seed, inputs, junit, sarif, as_json
     )
     raise typer.Exit(command.run(model, options))

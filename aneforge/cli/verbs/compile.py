@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import COMPILE, Commands
 from aneforge.cli.options import (
     USUAL_ROUTE,
@@ -20,7 +21,6 @@ from aneforge.cli.options import (
     out_option,
     route_option,
 )
-from aneforge.targets.listed import DEFAULT
 
 commands = Commands(COMPILE)
 
@@ -208,7 +208,7 @@ def compress(
     """
     from aneforge.cli import compress as command
 
-    options = command.Options(
+    options = command.CompressOptions(
         calibration, metric, runtimes, encodings, method, sparsity, target_error, mode, layers, out, as_json
     )
     command.run(model, target, options)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import DEPLOY, Commands
 from aneforge.cli.options import AModel, AsJson, Chips, MaxMemory, MaxSeconds, chip_option, out_option
-from aneforge.targets.listed import DEFAULT
 
 commands = Commands(DEPLOY)
 

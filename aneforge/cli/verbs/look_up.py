@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import LOOK_UP, Commands
 from aneforge.cli.options import SPELLINGS, USUAL_ROUTE, AsJson, Chips, complete_chips, route_option
-from aneforge.targets.listed import DEFAULT
 
 commands = Commands(LOOK_UP)
 

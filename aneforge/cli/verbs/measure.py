@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import MEASURE, Commands
 from aneforge.cli.options import (
     SPELLINGS,
@@ -19,7 +20,6 @@ from aneforge.cli.options import (
     out_option,
 )
 from aneforge.cost.calls import DEFAULT_SCOPE
-from aneforge.targets.listed import DEFAULT
 
 commands = Commands(MEASURE)
 
@@ -106,4 +106,4 @@ def contribute(
     """
     from aneforge.cli import contribute as command
 
-    command.run(file, command.Options(target, system, out, model, source), as_json)
+    command.run(file, command.ContributeOptions(target, system, out, model, source), as_json)

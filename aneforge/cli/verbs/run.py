@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import RUN, Commands
 from aneforge.cli.options import (
     AModel,
@@ -21,7 +22,6 @@ from aneforge.cli.options import (
     complete_chips,
     out_option,
 )
-from aneforge.targets.listed import DEFAULT
 
 commands = Commands(RUN)
 
@@ -57,7 +57,7 @@ def run_(
     """
     from aneforge.cli import run as command
 
-    options = command.Options(inputs, out, trace, batch, mode, as_json, seed)
+    options = command.RunOptions(inputs, out, trace, batch, mode, as_json, seed)
     command.run(model, target, options)
 
 
@@ -100,7 +100,7 @@ def compare(
     """
     from aneforge.cli import compare as command
 
-    options = command.Options(inputs, samples, reference, picture, fail_above, mode, as_json, seed)
+    options = command.CompareOptions(inputs, samples, reference, picture, fail_above, mode, as_json, seed)
     raise typer.Exit(command.run(model, target, options))
 
 
@@ -144,7 +144,7 @@ def train(
     from aneforge.cli import train as command
 
     rates = (loss, lr, loss_scale, optimizer, device, overflow)
-    settings = command.Options(data, steps, *rates, out, every, resume, seed, mode, as_json)
+    settings = command.TrainOptions(data, steps, *rates, out, every, resume, seed, mode, as_json)
     command.run(model, target, settings)
 
 

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from aneforge.cli.commands import DEPLOY, Commands
-from aneforge.cli.default_command import GroupWithDefault
+from aneforge.chips.names import DEFAULT
+from aneforge.cli.commands import DEPLOY, Commands, GroupWithDefault
 from aneforge.cli.options import AsJson, Chips, Dims, Function, MaxMemory, MaxSeconds, Scope, out_option
 from aneforge.cost.calls import DEFAULT_SCOPE
-from aneforge.targets.listed import DEFAULT
 
 commands = Commands(
     DEPLOY,
@@ -62,7 +61,7 @@ def sweep_run(
     from aneforge.cli import sweep as command
 
     limits = command.limits_of(max_seconds, max_memory)
-    options = command.Options(
+    options = command.SweepChoices(
         target, out, scope, dim or (), function, shard, workers, limits, scheduler, retry, everything, as_json
     )
     raise typer.Exit(command.run(models, options))

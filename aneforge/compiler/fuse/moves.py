@@ -1,26 +1,108 @@
-"""Ops that follow a transpose or a view of an engine op's result, and commute with it, move in front of it.
-
-A layer absorbs a bias, a gain and an activation only where they follow it directly. Frontends put transposes and
-views between them: a product at rank 3 gives its rows on the channels, and the user's shape comes after. Such moves
-change no number, so what is done to each number can be done before them.
-"""
+"""Moves that cost nothing: transposes, views and concats collapse, cancel, or go where they are free."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from aneforge.anec.ir import Module, Op, TensorType
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.gain_offset import AFFINE
-from aneforge.compiler.fuse.scales import stored_weight
-from aneforge.compiler.fuse.slots import is_barrier
-from aneforge.compiler.fuse.transposes import order_of
+from aneforge.compiler.fuse.scales import AFFINE, stored_weight
+from aneforge.compiler.fuse.slots import has_room, is_activation, is_barrier
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
-from aneforge.graph.weights import Weight
+from aneforge.engine.ir import Module, Op, TensorType
+from aneforge.engine.spec import POINT_CONVOLUTION, kinds_with
+from aneforge.engine.traits import Trait
+from aneforge.graph.weights import Weight, moved_weight
+
+Order = tuple[int, ...]
+_IDENTITY: Order = (0, 1, 2, 3, 4)
+_ROWS_TO_COLUMNS: Order = (0, 1, 4, 3, 2)  # C and W exchanged: what transpose_lhs and transpose_rhs do
+
+
+def order_of(op: Op) -> Order:
+    """For each result axis, the source axis it shows."""
+    order = list(_IDENTITY)
+    for result, source in op.attrs["transpose_list"]:
+        order[result] = source
+    return tuple(order)
+
+
+def pairs_of(order: Order) -> tuple[tuple[int, int], ...]:
+    return tuple((result, source) for result, source in enumerate(order) if result != source)
+
+
+def keeps_order(op: Op) -> bool:
+    """Whether a transpose moves no element: only axes of one change places with others."""
+    extents = op.operands[0].shape
+    wide = [axis for axis in order_of(op) if extents[axis] > 1]
+    return wide == sorted(wide)
+
+
+@pass_("collapse-transposes", 1, ensures=["single transposes"], only=["transpose"])
+def collapse_transposes(module: Module, chip: Facts) -> int:
+    """CollapseTranspose: a transpose of a transpose becomes one; symmetric pairs cancel.
+
+    One that moves no element joins the reshape before or behind it.
+    """
+    return rewrite_by_kind(module, {"transpose": _collapsed, "reshape": _joined})
+
+
+def _collapsed(walk: Rewriter, op: Op) -> Op | None:
+    """A transpose behind another, or one that moves no element behind a reshape."""
+    before = op.operands[0]
+    if before.kind == "reshape" and keeps_order(op):
+        return _reshaped(walk, op)
+    if before.kind != "transpose":
+        return None
+    first, second = order_of(before), order_of(op)
+    order = tuple(first[axis] for axis in second)
+    source = before.operands[0]
+    if order == _IDENTITY:
+        return source
+    assert op.type is not None
+    attrs = {"transpose_list": pairs_of(order)}
+    return walk.emit("anec.transpose", [source], op.type, attrs, merged_sources(before, op))
+
+
+def _joined(walk: Rewriter, op: Op) -> Op | None:
+    """A reshape behind a transpose that moves no element."""
+    before = op.operands[0]
+    return _reshaped(walk, op) if before.kind == "transpose" and keeps_order(before) else None
+
+
+def _reshaped(walk: Rewriter, op: Op) -> Op:
+    """What the op before read, under the last shape."""
+    before, source = op.operands[0], op.operands[0].operands[0]
+    assert op.type is not None
+    if source.type == op.type:
+        return source
+    return walk.emit("anec.reshape", [source], op.type, {"shape": op.type.shape}, merged_sources(before, op))
+
+
+@pass_("transposes-into-matmul", 1, requires=["single transposes"], only=["transpose"])
+def transposes_into_matmul(module: Module, chip: Facts) -> int:
+    """The contraction is parametric (listing 22.1): a C and W exchange before a matmul becomes its flag."""
+    changes = 0
+    for op in module.ops:
+        if op.kind != "matmul":
+            continue
+        for index, flag in enumerate(("transpose_lhs", "transpose_rhs")):
+            operand = op.operands[index]
+            if operand.kind != "transpose" or order_of(operand) != _ROWS_TO_COLUMNS:
+                continue
+            op.set_operand(index, operand.operands[0])
+            op.sources = merged_sources(operand, op)
+            others = {name: value for name, value in op.attrs.items() if name != flag}
+            op.attrs = others if flag in op.attrs else {**others, flag: True}
+            changes += 1
+    module.sweep()
+    return changes
+
+
+# Ops that follow a transpose or a view of an engine op's result, and commute with it, move in front of it.
+
 
 _MOVES = ("transpose", "reshape")
 _PRODUCTS = kinds_with(Trait.CONTRACTION) - kinds_with(Trait.CONVOLUTION)
@@ -170,3 +252,176 @@ def _sunk(walk: Rewriter, op: Op, place: int, caps: list[int]) -> Op | None:
     operands = [source if at == place else operand for at, operand in enumerate(op.operands)]
     moved = walk.emit(op.name, operands, TensorType(source.type.shape, op.type.dtype), op.attrs, op.sources)
     return _replayed(walk, moves, moved, op)
+
+
+# Move what follows a concat onto the layers that feed it, so that the concat no longer separates layers (table 22.3,
+# U33).
+
+
+_CHANNELS = 2
+
+Cuts = dict[tuple[str, int, int], Op]
+"""Pieces of constants that this walk has made, by the constant's key, the first number and the one after the last."""
+
+
+@pass_("hoist-through-concat", 1, requires=["gain and offset", "single activations"], only=["concat"])
+def hoist_through_concat(module: Module, chip: Facts) -> int:
+    """IsFusableConcat: an activation or affine behind a concat moves onto operands whose layers take it up (U33).
+
+    Every operand must be the result of an engine layer that nothing else reads and that has the slot free;
+    otherwise the concat stays a boundary. No number changes: the same op runs on the parts, with its own constants.
+    """
+    walk = Rewriter(module)
+    cuts: Cuts = {}
+    for op in module.ops:
+        joined = op.operands[0] if op.operands else None
+        parts = None if joined is None or not _fusable(joined, op) else _constants(walk, joined, op, cuts)
+        if joined is None or parts is None:
+            walk.keep(op)
+            continue
+        assert op.type is not None
+        moved = [
+            walk.emit(op.name, [part, *constants], TensorType(part.shape, op.type.dtype), op.attrs, op.sources)
+            for part, constants in zip(joined.operands, parts, strict=True)
+        ]
+        walk.replace(op, walk.emit(joined.name, moved, op.type, joined.attrs, joined.sources))
+        walk.drop(joined)  # its operands have one reader again, so the next op may move likewise
+    return walk.finish()
+
+
+def _fusable(joined: Op, op: Op) -> bool:
+    """Whether a concat qualifies for the op behind it."""
+    if joined.kind != "concat" or joined.only_user is not op or is_barrier(joined) or is_barrier(op):
+        return False
+    alone = is_activation(op) and len(op.operands) == 1
+    if not alone and op.kind != "gain_offset_control":
+        return False
+    return all(part.users == {joined: 1} and has_room(part, op) for part in joined.operands)
+
+
+def _constants(walk: Rewriter, joined: Op, op: Op, cuts: Cuts) -> list[list[Op]] | None:
+    """For each operand of the concat, the constants that the op applies to its share of the result."""
+    parts: list[list[Op]] = [[] for _ in joined.operands]
+    for constant in op.operands[1:]:
+        shares = _shares(walk, joined, constant, cuts)
+        if shares is None:
+            return None
+        for part, share in zip(parts, shares, strict=True):
+            part.append(share)
+    return parts
+
+
+def _shares(walk: Rewriter, joined: Op, constant: Op, cuts: Cuts) -> Sequence[Op] | None:
+    """One constant cut where the concat joins; unchanged where it is constant along that axis."""
+    axis = joined.attrs["axis"]
+    if constant.shape[axis] == 1:
+        return [constant] * len(joined.operands)
+    weight = stored_weight(walk.module, constant)
+    line = constant.shape == tuple(joined.shape[axis] if i == axis else 1 for i in range(5))
+    if axis != _CHANNELS or not line or weight is None or joined.attrs.get("interleave"):
+        return None
+    shares, start = [], 0
+    for part in joined.operands:
+        end = start + part.shape[axis]
+        key = (weight.key, start, end)
+        if key not in cuts:
+            layout = TensorType((1, 1, end - start, 1, 1))
+            cuts[key] = walk.stored(_cut(weight, start, end), layout, constant.sources)
+        shares.append(cuts[key])
+        start = end
+    return shares
+
+
+def _cut(weight: Weight, start: int, end: int) -> Weight:
+    def cut(values: np.ndarray) -> np.ndarray:
+        return values.reshape(-1)[start:end]
+
+    return moved_weight(f"numbers {start} to {end}", weight, (end - start,), cut)
+
+
+# A product with a stored weight becomes a resident convolution where the weight fits the working set.
+
+
+_TURN = {"transpose_list": pairs_of((0, 1, 4, 3, 2))}  # C and W
+_STORED_AS = {"kernel_lut": "kernel_palettized_LUT"}  # the product's name for a table, and the convolution's
+
+
+@pass_(
+    "products-to-convolutions",
+    1,
+    reads=["max_operand_bytes", "max_tensor_width"],
+    ensures=["resident products"],
+    only=["linear", "matmul"],
+)
+def products_to_convolutions(module: Module, chip: Facts) -> int:
+    """ReplaceMatmulWithConv: a weight below HAL 0x1b8 bytes becomes a resident kernel, a larger one stays tiled.
+
+    The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25). The
+    rows then lie on the width, so a product with more of them than the width holds (0x138) stays as well.
+    """
+    limit, widest = chip["max_operand_bytes"], chip["max_tensor_width"]
+    kernels: dict[tuple[str, Op, bool], Weight | None] = {}  # products with one weight have one kernel
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        source, stored = op.operands[:2]
+        layout = stored.type
+        if stored.kind != "const_in" or layout is None or layout.bytes >= limit or source.shape[2] > widest:
+            return None
+        if (op.kind == "matmul" and op["transpose_lhs"]) or not all(
+            _bias_per_output(op, bias) for bias in op.operands[2:]
+        ):
+            return None
+        key = op.kind, stored, "transpose_rhs" in op.attrs
+        if key not in kernels:
+            kernels[key] = _kernel(module, op)
+        kernel = kernels[key]
+        return None if kernel is None else _convolution(walk, op, kernel)
+
+    return rewrite_by_kind(module, {"linear": pattern, "matmul": pattern})
+
+
+def _kernel(module: Module, op: Op) -> Weight | None:
+    """The stored weight of a product as a kernel [outputs, contracted, 1, 1]."""
+    weight = stored_weight(module, op.operands[1])
+    layout = op.operands[1].type
+    if weight is None or layout is None:
+        return None
+    n, d, rows, h, columns = layout.shape
+    if op.kind == "matmul" and (n, d, h) != (1, 1, 1):
+        return None  # a weight for each batch is not a single kernel
+    if op.kind == "linear" or op["transpose_rhs"]:
+        shape = (rows, columns, 1, 1)
+        form = weight.encoded
+        if form is not None and form.ndim == 2:
+            form = form.expand_dims(2).expand_dims(3)
+        return moved_weight("as a kernel", weight, shape, lambda matrix: matrix.reshape(shape), form)
+    shape = (columns, rows, 1, 1)
+    return moved_weight(
+        "turned into a kernel", weight, shape, lambda matrix: matrix.reshape(rows, columns).T.reshape(shape)
+    )
+
+
+def _bias_per_output(op: Op, bias: Op) -> bool:
+    """Whether a bias is a stored number for each output; outputs lie on the width here and on the channels there."""
+    return bias.kind == "const_in" and bias.shape == (1, 1, 1, 1, op.shape[4])
+
+
+def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
+    outputs, contracted = kernel.shape[:2]
+    source = op.operands[0]
+    n, d, c, h, w = source.shape
+    assert w == contracted
+    assert op.type is not None
+    turned = walk.emit("anec.transpose", [source], TensorType((n, d, w, h, c)), _TURN, op.sources)
+    layout = op.operands[1].type
+    assert layout is not None
+    weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1), layout.dtype), op.sources)
+    operands = [turned, weight]
+    if len(op.operands) > 2:
+        bias_key = op.operands[2].attrs["weight"]
+        layout = TensorType((1, 1, outputs, 1, 1))
+        operands.append(walk.emit("anec.const_in", (), layout, {"weight": bias_key}, op.sources))
+    stored = {_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs}
+    attrs = {**POINT_CONVOLUTION, **stored} if stored else POINT_CONVOLUTION
+    product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)
+    return walk.emit("anec.transpose", [product], op.type, _TURN, op.sources)

@@ -8,13 +8,14 @@ the pipeline undoes a fusion by labelling again.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
+from aneforge.chips import store
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.passes import pass_
-from aneforge.targets import store
+from aneforge.compiler.passes import Pattern, Rewriter, merged_sources, pass_, rewrite_by_kind
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.traits import Trait
 
 SLOTS = ("texture", "broadcast", "pre_activation", "goc", "post_activation", "transpose", "quant")
 """Names for the seven slots of fusion.json, in the order of the constructor's arguments."""
@@ -129,3 +130,117 @@ def has_room(end: Op, follower: Op) -> bool:
 def slot_count() -> int:
     """How many slots the data names; ``SLOTS`` must have as many."""
     return len(store.load("fusion")["epilogue_slots"])
+
+
+# Activation pairs that one activation can stand for.
+
+
+_INFINITY = float("inf")
+
+
+def _range(op: Op) -> tuple[float, float] | None:
+    """The bounds of an activation that only clamps."""
+    if op.kind == "relu":
+        return 0.0, _INFINITY
+    if op.kind == "n_relu":
+        return 0.0, op["max_val"]
+    return (op["min_val"], op["max_val"]) if op.kind == "clamped_relu" else None
+
+
+def _once(walk: Rewriter, op: Op) -> Op | None:
+    """Rounding, relu, abs and sign twice are once."""
+    return op.operands[0] if op.operands[0].kind == op.kind else None
+
+
+def _clamp(walk: Rewriter, op: Op) -> Op | None:
+    """A clamp of a clamp is one clamp, unless the second decides alone since every value lies outside it."""
+    before = op.operands[0]
+    first, second = _range(before), _range(op)
+    if first is None or second is None or len(before.users) != 1:
+        return None
+    low, high = max(first[0], second[0]), min(first[1], second[1])
+    if low > high:
+        return None
+    assert op.type is not None
+    operands, sources = [before.operands[0]], merged_sources(before, op)
+    if (low, high) == (0.0, _INFINITY):
+        return walk.emit("anec.relu", operands, op.type, None, sources)
+    if low == 0.0:
+        return walk.emit("anec.n_relu", operands, op.type, {"max_val": high}, sources)
+    return walk.emit("anec.clamped_relu", operands, op.type, {"min_val": low, "max_val": high}, sources)
+
+
+_PAIRS: dict[str, Pattern] = {
+    **dict.fromkeys(kinds_with(Trait.IDEMPOTENT), _once),
+    "n_relu": _clamp,
+    "clamped_relu": _clamp,
+    "relu": lambda walk, op: _once(walk, op) or _clamp(walk, op),
+}
+
+
+@pass_(
+    "merge-activations",
+    1,
+    ensures=["single activations"],
+    only=list(_PAIRS),
+    loses="one activation with the one that reads it",
+)
+def merge_activations(module: Module, chip: Facts) -> int:
+    """MergeFusableActivationPairs: a clamp of a clamp is one clamp; relu, abs, sign and rounding twice are once."""
+    return rewrite_by_kind(module, _PAIRS)
+
+
+# Remove ops that return their input unchanged, and share equal moves.
+
+
+def _unchanged(walk: Rewriter, op: Op) -> Op | None:
+    """The operand of an op that gives the type it reads."""
+    return op.operands[0] if op.type == op.operands[0].type else None
+
+
+def _whole_view(walk: Rewriter, op: Op) -> Op | None:
+    return _unchanged(walk, op) if op["step"] == 1 else None
+
+
+def _reshape(walk: Rewriter, op: Op) -> Op | None:
+    """A reshape of a reshape reads what the first one read (table 22.3, transpose and reshape chains)."""
+    before = op.operands[0]
+    if before.kind != "reshape":
+        return _unchanged(walk, op)
+    assert op.type is not None
+    source = before.operands[0]
+    if source.type == op.type:
+        return source
+    return walk.emit(op.name, [source], op.type, op.attrs, merged_sources(before, op))
+
+
+_COPIES: dict[str, Pattern] = {
+    "reshape": _reshape,
+    "broadcast": _unchanged,
+    "cast": _unchanged,
+    "tile": _unchanged,
+    "padding": _unchanged,
+    "input_view": _whole_view,
+    "transpose": lambda walk, op: None if op["transpose_list"] else op.operands[0],
+}
+
+
+@pass_("drop-copies", 1, ensures=["no copies"], only=list(_COPIES))
+def drop_copies(module: Module, chip: Facts) -> int:
+    """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing."""
+    return rewrite_by_kind(module, _COPIES)
+
+
+@pass_("share-moves", 1, requires=["single transposes"], ensures=["shared moves"], only=["transpose", "reshape"])
+def share_moves(module: Module, chip: Facts) -> int:
+    """One transpose or reshape for all that read the same value in the same order and shape.
+
+    The queries, keys and values of an attention block each turn their input; turned once, it feeds all three.
+    """
+    first_of: dict[tuple[Any, ...], Op] = {}
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        first = first_of.setdefault((op.kind, op.operands[0].uid, op.type, *op.attrs.values()), op)  # one each
+        return None if first is op else first
+
+    return rewrite_by_kind(module, {"transpose": pattern, "reshape": pattern})

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from weakref import WeakKeyDictionary
 
+from aneforge.chips.evidence import Fact
+from aneforge.chips.limits import global_limit
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.findings import Finding, NumberFinding, PlacementFinding, is_oversize, is_rejected
 from aneforge.compiler.legal.judge import bridge_floor, judged, legality_reads
@@ -29,8 +31,6 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
-from aneforge.targets.evidence import Fact
-from aneforge.targets.limits import global_limit
 
 Findings = tuple[Finding, ...]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from aneforge.chips.evidence import Fact
 from aneforge.compiler.legal.rules.base import CHIP, OneOf, Structure
-from aneforge.targets.evidence import Fact
 
 VERDICTS = ("decompose", "wrong_result", "cpu", "reject")
 """The words for what findings mean, in ascending weight: the verdict on an op is that of its worst finding."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
+from aneforge.chips import Target, op_routes
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.findings import VERDICTS, Finding, NumberFinding, PlacementFinding, Threshold
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, ROUTES, RUNTIMES, Query, QueryError
 from aneforge.compiler.legal.rules import RULES, Limit, Rule, applicable
 from aneforge.compiler.legal.rules.base import CHIP, STAGES, OneOf, Over, Structure, is_elsewhere, rule_reads
-from aneforge.compiler.legal.rules.placement import is_tiny, placed
+from aneforge.compiler.legal.rules.programs import is_tiny, placed
 from aneforge.compiler.legal.rules.status import attested, op_answer
 from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
 from aneforge.compiler.legal.words import filled
 from aneforge.errors import DataError, UnknownNameError, nearest
-from aneforge.targets import Target, op_routes
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from aneforge.anec.lineage import Standing
+from aneforge.chips.chip import Target
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.check import Judgement, check_reads, is_refused, judgements, limit_of
 from aneforge.compiler.legal.findings import PlacementFinding
 from aneforge.compiler.legal.judge import validated
-from aneforge.compiler.legal.rewrites.context import Context, Result
-from aneforge.compiler.legal.rewrites.host import HostInput
+from aneforge.compiler.legal.rewrites.context import Context, RewriteResult
+from aneforge.compiler.legal.rewrites.functions import HostInput
 from aneforge.compiler.legal.rewrites.kernels import KERNEL_RULES
 from aneforge.compiler.legal.rules.base import rule_reads
 from aneforge.compiler.legal.table import Rewrite, graph_rewrites, rewrite
@@ -23,11 +23,11 @@ from aneforge.compiler.lower.walk import lower
 from aneforge.compiler.passes import PASSES, graph_pass, node_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal, RefusedNodes
+from aneforge.engine.lineage import Standing
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, definition, remade
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
-from aneforge.targets.chip import Target
 
 LEGALITY = (
     "draw-on-host",
@@ -215,7 +215,7 @@ class _Walk:
     def _rewrite(self, node: Tensor, row: Rewrite) -> None:
         assert row.apply is not None
         outcome = row.apply(self._context(node))
-        result = outcome if isinstance(outcome, Result) else Result(outcome)
+        result = outcome if isinstance(outcome, RewriteResult) else RewriteResult(outcome)
         source = self.draft.names[node.uid]
         for tensor in _signed(node, row, result.tensor, self.draft.names):
             self.draft.names[tensor.uid] = source

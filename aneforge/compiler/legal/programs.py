@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from aneforge.chips.assumed import constant
 from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.compiler.legal.rules.base import rule_records
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
-from aneforge.targets.assumed import constant
 
 _VOCABULARY = 16384
 """Outputs from which a product at the end of a decoder is a head over a vocabulary."""

@@ -17,14 +17,19 @@ from functools import cache
 from typing import Any
 
 from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, SUMMED, Bound, rounded_weights
-from aneforge.compiler.legal.rewrites import host, kernels, movement, pools, recurrent, resizes, sums
-from aneforge.compiler.legal.rewrites.context import Context, Result
+from aneforge.compiler.legal.rewrites import functions as host
+from aneforge.compiler.legal.rewrites import functions as recurrent
+from aneforge.compiler.legal.rewrites import functions as resizes
+from aneforge.compiler.legal.rewrites import functions as sums
+from aneforge.compiler.legal.rewrites import kernels, movement
+from aneforge.compiler.legal.rewrites import movement as pools
+from aneforge.compiler.legal.rewrites.context import Context, RewriteResult
 from aneforge.compiler.legal.rewrites.functions import special_function, tan
 from aneforge.errors import UnknownNameError
 from aneforge.graph.node import definition
 from aneforge.graph.tensor import Tensor
 
-Apply = Callable[[Context], "Tensor | Result"]
+Apply = Callable[[Context], "Tensor | RewriteResult"]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Translate a node of the user's graph, or an op of the engine's language, into the query that the rules understand.
 
 The rules speak the model language (``conv`` with ``strides`` and ``pad``) or, for native layers, the netplist
-(``TopK`` with ``K``). How a layer is spelled is known to :func:`aneforge.anec.layers.layer_of` alone: a native node is
-asked about as the layer that it is lowered to.
+(``TopK`` with ``K``). How a layer is spelled is known to :func:`aneforge.engine.layers.layer_of` alone: a native node
+is asked about as the layer that it is lowered to.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.ir import Op
-from aneforge.anec.layers import layer_of
 from aneforge.compiler.legal.query import Query
+from aneforge.engine.ir import Op
+from aneforge.engine.layers import layer_of
+from aneforge.engine.native import NativeLayer
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature, definition, make
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
-from aneforge.native.layer import Layer
 
 Attributes = Mapping[str, Any]
 
@@ -55,7 +55,7 @@ def query_of(signature: Signature, runtime: str = "direct") -> Query:
     )
 
 
-def query_of_layer(layer: Layer, dtypes: tuple[str, ...] = (), weights: Attributes | None = None) -> Query:
+def query_of_layer(layer: NativeLayer, dtypes: tuple[str, ...] = (), weights: Attributes | None = None) -> Query:
     """The question about a native layer as a unit states it: its parameters and fields are the attributes."""
     attrs = {**layer.params, **layer.fields, "interior": True}
     same = len(set(dtypes)) <= 1

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from aneforge.chips import store
 from aneforge.compiler.legal.query import Query
-from aneforge.native.layer import dimensions
-from aneforge.targets import store
+from aneforge.engine.native import dimensions
 
 _PLACE = re.compile(r"%z?[sdu]")
 """Where the vendor's compiler fills in a name or a number."""

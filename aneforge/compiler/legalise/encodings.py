@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.chips.streams import FLOW_READS
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.bounds import EXACT
-from aneforge.compiler.legalise.kernel_memory import CONTRACTIONS, TABLES, kernel_flow, kernel_form
-from aneforge.compiler.legalise.pieces import kernel_of, stored_names
+from aneforge.compiler.legalise.kernels import CONTRACTIONS, TABLES, kernel_flow, kernel_form, kernel_of, stored_names
 from aneforge.compiler.passes import node_of, pass_
 from aneforge.compiler.record import Record
+from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.graph.weights import Weight, derived_weight, moved_weight
-from aneforge.targets.streams import FLOW_READS
 
 
 def kernel_encoding(module: Module, op: Op) -> str:

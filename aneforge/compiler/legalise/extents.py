@@ -1,14 +1,18 @@
-"""The final check of shapes: every axis within the chip's caps."""
+"""Layers within the extents of a chip: groups, products and transposes in pieces, and the final check of shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aneforge.anec.ir import Module, Op
-from aneforge.anec.types.checks import AXES
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.moves import order_of
+from aneforge.compiler.fuse.scales import stored_weight
+from aneforge.compiler.legalise.kernels import Piece, split
+from aneforge.compiler.legalise.relabel import Relayer, Span, rewritten, spans, typed, with_extents
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused, RefusedOps
+from aneforge.engine.ir import Module, Op, TensorType
+from aneforge.engine.types.checks import AXES
 
 _CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
 _WIDE, _CONTRACTED = "limit:transpose_extent_offset_field", "limit:contraction_extent"
@@ -98,3 +102,153 @@ def _contracted(op: Op) -> Iterator[int]:
     elif op.kind == "linear":
         yield op.operands[0].shape[4]
         yield op.shape[4]
+
+
+# Group convolutions whose dot products are too long for the grouped form.
+
+
+@pass_(
+    "group-convolutions",
+    2,
+    reads=["limit:group_conv_decompose"],
+    requires=["layers", "native strides"],
+    ensures=["native groups"],
+    only=["convolution"],
+)
+def group_convolutions(module: Module, chip: Facts) -> int:
+    """Group-convolution decomposition: groups with more inputs times kernel area than the limit run one by one (U35).
+
+    Runs after the large strides, which move pixels to the channels of each group. A live kernel cannot be cut along
+    its outputs, which lie on the batch axis, so it stays whole.
+    """
+    limit = chip["limit:group_conv_decompose"]
+
+    def too_long(op: Op) -> bool:
+        return _too_long(op, limit) and stored_weight(module, op.operands[1]) is not None
+
+    return rewritten(module, too_long, lambda walk, op: split(walk, op, _one_by_one(op)))
+
+
+def _one_by_one(op: Op) -> list[Piece]:
+    groups = op.attrs["groups"]
+    outputs = op.shape[2] // groups
+    return [Piece(number * outputs, outputs, 1) for number in range(groups)]
+
+
+def _too_long(op: Op, limit: int) -> bool:
+    if op.kind != "convolution" or op.attrs["groups"] == 1 or "channel_wise" in op.attrs:
+        return False
+    _, height, width = op.attrs["kernel_sizes"]
+    return op.operands[0].shape[2] // op.attrs["groups"] * height * width > limit
+
+
+# Products whose right-hand side does not fit the working set.
+
+
+_HEIGHT = 3
+
+
+@pass_(
+    "slice-products", 2, reads=["max_operand_bytes"], requires=["layers"], ensures=["sliced products"], only=["matmul"]
+)
+def slice_products(module: Module, chip: Facts) -> int:
+    """SliceMatMulAlongHeight: a product is cut along the height until each right-hand side fits HAL 0x1b8 (U32).
+
+    A right-hand side of one row, shared by every row of the left or not, is never cut.
+    """
+    walk = Relayer(module)
+    for op in module.ops:
+        slices = _slices(module, op, chip["max_operand_bytes"])
+        if len(slices) < 2:
+            walk.keep(op)
+            continue
+        kept = walk.recut(op)
+        parts = [_slice(walk, op, kept, rows) for rows in slices]
+        joined = walk.joined(parts, _HEIGHT, op.sources)
+        walk.settle(op, kept, joined, parts, lambda values: walk.ghost_join(values, _HEIGHT))
+    return walk.finish()
+
+
+def _slices(module: Module, op: Op, working_set: int) -> list[Span]:
+    """The fewest runs of rows whose right-hand sides fit; a single row may be too large and stays."""
+    if op.kind != "matmul":
+        return []
+    right = op.operands[1]
+    rows = right.shape[_HEIGHT]
+    if rows == 1 or typed(right).bytes <= working_set:
+        return []
+    if right.kind == "const_in" and right.attrs["weight"] not in module.weights:
+        return []  # a text without its numbers
+    most = max(1, working_set // (typed(right).bytes // rows))
+    return spans(rows, -(-rows // most))
+
+
+def _slice(walk: Relayer, op: Op, kept: list[Op], rows: Span) -> Op:
+    """One slice of a product. Operands with one row along the height serve every slice unchanged."""
+    cut = {_HEIGHT: rows}
+    operands = [walk.part(operand, cut, op.sources) for operand in op.operands]
+    part = walk.layer("matmul", operands, with_extents(typed(op), {_HEIGHT: rows[1]}), op.attrs, op.sources)
+    part.labels = op.labels
+    return walk.again(kept, part, lambda constant: walk.part(constant, cut))
+
+
+# Transposes beyond the native one.
+
+
+@pass_(
+    "multi-pass-transposes",
+    2,
+    reads=["max_transpose_h", "max_transpose_w"],
+    requires=["layers", "family forms", "mapped resizes"],
+    ensures=["native transposes"],
+    only=["transpose"],
+)
+def multi_pass_transposes(module: Module, chip: Facts) -> int:
+    """IsValidNETransposeConfiguration: beyond HAL 0x468 and 0x470 a transpose is exchanges of two axes by DMA.
+
+    A cap of zero means that there is no native transpose at all. A transpose that is not native leaves its epilogue
+    slot, and so do the ops behind it in that layer.
+    """
+
+    def beyond(op: Op) -> bool:
+        return op.kind == "transpose" and not _native(op, chip["max_transpose_h"], chip["max_transpose_w"])
+
+    return rewritten(module, beyond, _in_passes)
+
+
+def _in_passes(walk: Relayer, op: Op) -> None:
+    walk.detach(walk.behind(op))
+    value = op.operands[0]
+    for pair in _exchanges(op):
+        value = _exchange(walk, op, value, pair)
+    walk.replace(op, value)
+
+
+def _native(op: Op, tallest: int, widest: int) -> bool:
+    shapes = (op.operands[0].shape, op.shape)
+    return all(shape[3] <= tallest and shape[4] <= widest for shape in shapes)
+
+
+def _exchanges(op: Op) -> Iterator[tuple[int, int]]:
+    """Pairs of axes whose exchange, one after the other, is the transpose; none for two axes of one."""
+    wanted = order_of(op)
+    order = list(range(5))
+    extents = list(op.operands[0].shape)
+    for place, axis in enumerate(wanted):
+        source = order.index(axis)
+        if source == place:
+            continue
+        if (extents[place], extents[source]) != (1, 1):
+            yield place, source
+        for line in (order, extents):
+            line[place], line[source] = line[source], line[place]
+
+
+def _exchange(walk: Relayer, op: Op, x: Op, pair: tuple[int, int]) -> Op:
+    first, second = pair
+    shape = list(x.shape)
+    shape[first], shape[second] = shape[second], shape[first]
+    attrs = {"transpose_list": ((first, second), (second, first))}
+    exchange = walk.layer("transpose", [x], TensorType(tuple(shape), typed(op).dtype), attrs, op.sources)
+    exchange.mark(data_path="dma")
+    return exchange

@@ -8,11 +8,11 @@ from itertools import takewhile
 
 import numpy as np
 
-from aneforge.anec.interpret import laid_out
-from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.compiler.fuse.slots import PRIMARY
 from aneforge.compiler.passes import Rewriter
 from aneforge.compiler.refusal import Refused, RefusedOps
+from aneforge.engine.interpret import laid_out
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, moved_weight
 

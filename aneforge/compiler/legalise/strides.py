@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import stored_weight
-from aneforge.compiler.legal.rewrites.blocks import factors, kernel_in_blocks
-from aneforge.compiler.legalise.pieces import stored_names
+from aneforge.compiler.legal.rewrites.movement import factors, kernel_in_blocks
+from aneforge.compiler.legalise.kernels import stored_names
 from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed, with_extents
 from aneforge.compiler.passes import pass_
+from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.graph.weights import moved_weight
 
 
 @dataclass(frozen=True)
-class Axis:
+class StridedAxis:
     """A convolution along the height or the width, and how its stride is made.
 
     ``first`` goes to the channels before the convolution, ``second`` is the convolution's own stride; a ``step``
@@ -78,7 +78,7 @@ def large_strides(module: Module, chip: Facts) -> int:
     return rewritten(module, large, lambda walk, op: _decompose(walk, op, _plan(module, op, chip)))
 
 
-def _plan(module: Module, op: Op, chip: Facts) -> tuple[Axis, Axis]:
+def _plan(module: Module, op: Op, chip: Facts) -> tuple[StridedAxis, StridedAxis]:
     """Both axes with their factors, as far as the kernel and the map can be regrouped."""
     rows, columns = (_axis(op, axis, chip["factor_list"]) for axis in (1, 2))
     channels = op.operands[0].shape[2] * rows.first * columns.first
@@ -88,12 +88,12 @@ def _plan(module: Module, op: Op, chip: Facts) -> tuple[Axis, Axis]:
     return _within(rows, tallest), _within(columns, widest)
 
 
-def _axis(op: Op, axis: int, allowed: Sequence[int]) -> Axis:
+def _axis(op: Op, axis: int, allowed: Sequence[int]) -> StridedAxis:
     attrs = op.attrs
     stride = attrs["strides"][axis]
     first, second = factors(stride, allowed) or (stride, 1)
     pads = attrs["explicit_padding"]
-    return Axis(
+    return StridedAxis(
         op.operands[0].shape[2 + axis],
         op.shape[2 + axis],
         attrs["kernel_sizes"][axis],
@@ -105,11 +105,11 @@ def _axis(op: Op, axis: int, allowed: Sequence[int]) -> Axis:
     )
 
 
-def _by_view(axis: Axis) -> Axis:
+def _by_view(axis: StridedAxis) -> StridedAxis:
     return axis if axis.first == 1 else replace(axis, first=1, second=1, step=axis.first * axis.second)
 
 
-def _within(axis: Axis, most: int) -> Axis:
+def _within(axis: StridedAxis, most: int) -> StridedAxis:
     """Use the view where a dilated kernel would get too long once its holes are stored."""
     return _by_view(axis) if axis.blocks > max(axis.kernel, most) else axis
 
@@ -121,7 +121,7 @@ def _plain(module: Module, op: Op) -> bool:
     return stored_weight(module, op.operands[1]) is not None
 
 
-def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
+def _decompose(walk: Relayer, op: Op, axes: tuple[StridedAxis, StridedAxis]) -> None:
     rows, columns = axes
     blocks = rows.first * columns.first > 1
     walk.record(op, "stride-blocks" if blocks else "stride-view")
@@ -158,7 +158,7 @@ def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
     walk.settle(op, kept, result, [last], picked)
 
 
-def _unshuffled(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
+def _unshuffled(walk: Relayer, op: Op, axes: tuple[StridedAxis, StridedAxis]) -> Op:
     """The map, padded and cut to whole blocks, with the pixels of each block as channels."""
     x = op.operands[0]
     n, d, c, h, w = x.shape
@@ -176,7 +176,7 @@ def _unshuffled(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
     return walk.layer("pixel_unshuffle", [x], type_, {"factors": (1, y, u)}, op.sources)
 
 
-def _regrouped(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
+def _regrouped(walk: Relayer, op: Op, axes: tuple[StridedAxis, StridedAxis]) -> Op:
     kernel = stored_weight(walk.module, op.operands[1])
     assert kernel is not None
     outputs, _, inputs, _, _ = op.operands[1].shape

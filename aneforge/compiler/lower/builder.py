@@ -1,5 +1,6 @@
 """The builder that lowering rules use: it emits ops in order, stores each constant once and keeps layout changes
-few."""
+few.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec import Op, TensorType, rank5
-from aneforge.anec.tensor_type import Params
-from aneforge.codecs.flows import scales_outputs
+from aneforge.chips import store
 from aneforge.compiler.legal.words import without_places
+from aneforge.compiler.storage import scales_outputs
+from aneforge.engine.ir import Op, TensorType
+from aneforge.engine.native import rank5
+from aneforge.engine.tensor_type import Params
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, located
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, derived_weight, intern_weight
-from aneforge.targets import store
 
 DTYPES = {"fp16": "f16", "bool": "i1", "uint8": "ui8"}
 N, D, C, H, W = range(5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from aneforge.anec import Op
 from aneforge.compiler.lower.builder import MOST_CHANNELS, Builder, layout, rule
+from aneforge.engine.ir import Op
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
 

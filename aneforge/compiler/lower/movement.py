@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 
-from aneforge.anec import Op
 from aneforge.compiler.lower.builder import (
     DTYPES,
     MOST_CHANNELS,
@@ -17,9 +16,10 @@ from aneforge.compiler.lower.builder import (
     layout,
     rule,
 )
+from aneforge.engine.ir import Op
+from aneforge.engine.native import PLACES_OF_RANK
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
-from aneforge.native.layer import PLACES_OF_RANK
 
 _CHANNELS, _SPACE = 2, (3, 4)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec import Op
 from aneforge.compiler.lower.builder import Builder, layout, rule
+from aneforge.engine.ir import Op
+from aneforge.engine.native import AXES, AXIS_NAMES, PLACES_OF_RANK
 from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
-from aneforge.native.layer import AXES, AXIS_NAMES, PLACES_OF_RANK
 
 _HEADS_TO_HEIGHT = (0, 1, 3, 2, 4)
 _AS_IT_IS = (0, 1, 2, 3, 4)

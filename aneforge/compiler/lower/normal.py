@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec import Op
-from aneforge.anec.spec import POINT_CONVOLUTION
 from aneforge.compiler.lower.builder import Builder, C, D, H, N, W, has_room, layout, rule
 from aneforge.compiler.lower.pointwise import pointwise
+from aneforge.engine.ir import Op
+from aneforge.engine.native import PLACES_OF_RANK
+from aneforge.engine.spec import POINT_CONVOLUTION
 from aneforge.graph.node import Shape, definition, ops_with
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
-from aneforge.native.layer import PLACES_OF_RANK
 
 
 def _axes(node: Tensor) -> tuple[int, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from aneforge.anec import Op
 from aneforge.compiler.lower.builder import Builder, Rule, layout, rule
+from aneforge.engine.ir import Op
 from aneforge.graph.node import OpDef, definitions
 from aneforge.graph.spelling import Spelling
 from aneforge.graph.tensor import Tensor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aneforge.anec import Op
 from aneforge.compiler.lower.builder import Builder, layout, rule
 from aneforge.compiler.lower.movement import padded
+from aneforge.engine.ir import Op
 from aneforge.graph.node import definitions, ops_with
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor

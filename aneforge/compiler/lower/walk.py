@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aneforge.anec import AnecError, Module, Op, TensorType
-from aneforge.anec.lineage import Standing
 from aneforge.compiler.lower.builder import DTYPES, Builder, layout, rules
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.lineage import Standing
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, definitions, ops_with

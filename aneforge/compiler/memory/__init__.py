@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from aneforge.compiler.memory import allocation, joins, kernels, layout, pads, residency
+from aneforge.compiler.memory import allocation, kernels, layout
+from aneforge.compiler.memory import allocation as residency
+from aneforge.compiler.memory import layout as joins
+from aneforge.compiler.memory import layout as pads
 
 __all__ = ["MEMORY", "allocation", "joins", "kernels", "layout", "pads", "residency"]
 

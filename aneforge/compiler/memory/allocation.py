@@ -1,19 +1,147 @@
-"""The allocation type of every result: the nine states of table 22.2."""
+"""How long each result lives, where it lies, and its allocation type: the nine states of table 22.2."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
-from aneforge.anec.ir import Module
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.footprint import Footprint
-from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
+from aneforge.compiler.footprint import Footprint, Strides
+from aneforge.compiler.labels import schedule_from_labels, spaces_of
 from aneforge.compiler.passes import pass_
-from aneforge.compiler.schedule.chains import chained_into
+from aneforge.compiler.plan import plan_of
+from aneforge.compiler.schedule.groups import budget, chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.task_groups import budget
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.traits import Trait
+
+# When each buffer is needed, who shares it, and whether it stays on chip.
+
+
+SEVERAL = -1
+
+
+class LiveBuffer:
+    """A stretch of memory to be placed: the values that lie in it, and when they are needed."""
+
+    __slots__ = ("address", "first", "last", "owner", "port", "size", "space", "strides", "task_group", "values")
+
+    def __init__(self, owner: Op, first: int) -> None:
+        self.owner = owner
+        """The value that gives the buffer its size; the others are views of it or pieces inside it."""
+        self.values: list[Op] = [owner]
+        self.first = self.last = first
+        self.task_group: int | None = None
+        """The one task group that makes and reads it; -1 where several do."""
+        self.port = owner.kind == "live_in"
+        self.size = 0
+        self.space = ""
+        self.address: int | None = None
+        self.strides: Strides | None = None
+        """Where it lies, once it has its place."""
+
+    def need(self, step: int, task_group: int | None) -> None:
+        """A layer of a task group makes or reads it at a step."""
+        self.first = min(self.first, step)
+        self.last = max(self.last, step)
+        if self.task_group != task_group:
+            self.task_group = task_group if self.task_group is None else SEVERAL
+
+
+class Liveness:
+    """The buffers of a scheduled and partitioned module. Views share the buffer of what they rename; a layer that
+    carries ``inside`` has its result in another layer's buffer: a piece of a joined concat, or a rewrite in place.
+
+    A compile makes it once. A pass that lets one result lie in the buffer of another says so (:meth:`share`).
+    """
+
+    @staticmethod
+    def of_module(module: Module, footprint: Footprint, most: int) -> Liveness:
+        """The liveness of the module's plan; created by the first pass that asks."""
+        plan, graph = plan_of(module), LayerGraph.of_module(module)
+        live = plan.live
+        if live is None or live.graph is not graph or (live.footprint.rules, live.most) != (footprint.rules, most):
+            schedule_from_labels(plan, graph, most)
+            live = plan.live = Liveness(graph, plan.steps or (), footprint, most)
+        return live
+
+    def __init__(self, graph: LayerGraph, steps: Iterable[Sequence[int]], footprint: Footprint, most: int) -> None:
+        self.graph, self.footprint, self.most = graph, footprint, most
+        self.of: dict[Op, LiveBuffer] = {}
+        self.step = [place for place, step in enumerate(steps) for _ in step]
+        """The step of each layer, by its place."""
+        self._share()
+        for layer in graph.layers:
+            step, task_group = self.step[layer.place], layer.task_group
+            for value in layer.inputs:
+                self._buffer(value).need(step, task_group)
+            self._make(layer, step)
+        for value in graph.module.output.operands:
+            buffer = self.of.get(value)
+            if buffer is not None:
+                buffer.port = True
+
+    def _share(self) -> None:
+        """A buffer with several layers in it is needed from the first of them on."""
+        numbers = self.graph.numbered
+        for layer in self.graph.layers:
+            if layer.inside is None:
+                continue
+            owner = numbers[layer.inside].result
+            buffer = self.of.get(owner)
+            if buffer is None:
+                buffer = self.of[owner] = LiveBuffer(owner, self.step[layer.place])
+                buffer.size = self.footprint.bytes(owner)
+            buffer.values.append(layer.result)
+            self.of[layer.result] = buffer
+
+    def _make(self, layer: Layer, step: int) -> None:
+        result, kind = layer.result, layer.primary.kind
+        buffer = self.of.get(result)
+        if buffer is None and kind == "ring_buffer_writer":  # it changes the ring that it reads
+            buffer = self._buffer(layer.primary.operands[1])
+            buffer.values.append(result)
+        if buffer is None and layer.is_view:
+            source = next(iter(layer.inputs), None)
+            if source is not None:
+                buffer = self._buffer(source)
+                buffer.values.append(result)
+        if buffer is None:
+            buffer = LiveBuffer(result, step)
+            buffer.size = self.footprint.bytes(result)
+        self.of[result] = buffer
+        buffer.port |= kind == "state"  # it outlives the run, so the caller owns it
+        buffer.need(step, layer.task_group)
+
+    def _buffer(self, value: Op) -> LiveBuffer:
+        buffer = self.of.get(value)
+        if buffer is None:
+            buffer = self.of[value] = LiveBuffer(value, 0)
+        return buffer
+
+    def share(self, value: Op, buffer: LiveBuffer) -> None:
+        """Put a value, and all values of its own buffer, into this buffer, for as long as either is needed."""
+        old = self.of[value]
+        buffer.need(old.first, old.task_group if old.task_group is not None else buffer.task_group)
+        buffer.last = max(buffer.last, old.last)
+        buffer.values += old.values
+        for moved in old.values:
+            self.of[moved] = buffer
+
+    def on_chip(self, buffer: LiveBuffer) -> bool:
+        """Whether a buffer is written and read inside one task group, and is no larger than its budget."""
+        return not buffer.port and buffer.task_group != SEVERAL and buffer.size <= self.most
+
+    def in_order(self) -> list[LiveBuffer]:
+        """Each buffer once: those of ports first, then by the first layer of the schedule that writes to it."""
+        of = self.of
+        ports = [of[op] for op in self.graph.module.inputs if op in of]
+        return list(dict.fromkeys([*ports, *[of[layer.result] for layer in self.graph.layers]]))
+
+    def buffers(self) -> list[LiveBuffer]:
+        """Each buffer once, in the order in which they are first needed."""
+        return sorted(self.in_order(), key=lambda buffer: buffer.first)
 
 
 class Allocation(IntEnum):
@@ -91,3 +219,29 @@ def _rewritten(live: Liveness, layer: Layer, buffer: LiveBuffer) -> LiveBuffer |
         if live.on_chip(other) == live.on_chip(buffer):
             return other
     return None
+
+
+# Dedicated buffers for the results of convolutions.
+
+
+@pass_(
+    "dedicate-buffers",
+    4,
+    reads=["l2_resident_threshold", "resident_buffer_gate", "dram_alignment", "l2_bank_align"],
+    requires=["addresses"],
+)
+def dedicate_buffers(module: Module, chip: Facts) -> int:
+    """AllocateOutputDMADefaultBuffer: a convolution's result up to 0x1f0 bytes gets a buffer of its own (U30)."""
+    threshold = chip["l2_resident_threshold"] if chip["resident_buffer_gate"] & 1 else 0
+    footprint, convolutions = Footprint(chip), kinds_with(Trait.CONVOLUTION)
+    if module.kinds.isdisjoint(convolutions):
+        return 0
+    dedicated = 0
+    graph = LayerGraph.of_module(module)
+    space_of = spaces_of(graph)
+    for layer in graph.layers:
+        if layer.primary.kind in convolutions:
+            own = space_of[layer.number] == "l2" and footprint.bytes(layer.result) <= threshold
+            layer.buffer = "dedicated" if own else "default"
+            dedicated += own
+    return dedicated

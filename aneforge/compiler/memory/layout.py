@@ -7,16 +7,16 @@ from bisect import insort
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 
-from aneforge.anec.ir import Module, Op
+import numpy as np
+
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import MEMORY_LINE, Footprint, in_memory
-from aneforge.compiler.memory.allocation import Allocation
-from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
-from aneforge.compiler.passes import pass_
+from aneforge.compiler.memory.allocation import Allocation, LiveBuffer, Liveness
+from aneforge.compiler.passes import merged_sources, pass_
 from aneforge.compiler.plan import Buffer, Name, plan_of, with_peaks
-from aneforge.compiler.schedule.chains import chained_into
+from aneforge.compiler.schedule.groups import budget, chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.task_groups import budget
+from aneforge.engine.ir import Module, Op
 
 ALIGNMENT = 64
 """Buffers start on a cache line; nothing finer or coarser is published."""
@@ -221,3 +221,180 @@ _FREED = {
     Allocation.RING_DEPENDENT: Allocation.RING,
 }
 """What a result is once its layer reads no chained one any more."""
+
+
+# Width concat and its kin: operands written where they belong, so that joining them costs nothing.
+
+
+_BATCH, _WIDTH = 0, 4
+
+
+@pass_(
+    "join-widths",
+    4,
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align"],
+    requires=["task groups", "folded pads"],
+    ensures=["joined concats"],
+    only=["concat"],
+)
+def join_widths(module: Module, chip: Facts) -> int:
+    """Width concat: layers that only a concat reads write into its buffer; the concat itself does nothing.
+
+    Along the width each operand must start on the DMA granule (0x1c0). On chip the whole buffer is then held from
+    the first operand on, which has to stay within the task group's budget.
+    """
+    graph = LayerGraph.of_module(module)
+    footprint = Footprint(chip)
+    most = budget(chip["max_operand_bytes"])
+    live = Liveness.of_module(module, footprint, most)
+    pressure = _Pressure(live)
+    joined = 0
+    for layer in graph.layers:
+        pieces = _pieces(graph, layer, chip["dram_alignment"])
+        if pieces and _affordable(live, pressure, layer, pieces, most):
+            _join(live, layer, pieces)
+            joined += 1
+    return joined
+
+
+def _pieces(graph: LayerGraph, layer: Layer, granule: int) -> list[Layer]:
+    """The layers that make a concat's operands, if each of them may write into its buffer."""
+    op = layer.primary
+    if op.kind != "concat" or op.attrs.get("interleave") or op.attrs["axis"] == _BATCH or len(layer.ops) > 1:
+        return []
+    pieces = [graph.of.get(operand) for operand in op.operands]
+    producers = [piece for piece in pieces if piece is not None]
+    if len(producers) < len(pieces) or len(set(producers)) < len(producers):
+        return []
+    for piece in producers:
+        busy = piece.engine == "view" or piece.is_output or piece.is_ring or piece.inside is not None
+        if busy or len(piece.consumers) > 1 or piece.segment != layer.segment:
+            return []
+    if op.attrs["axis"] == _WIDTH and any(_row_bytes(operand) % granule for operand in op.operands[:-1]):
+        return []
+    return producers
+
+
+def _row_bytes(operand: Op) -> int:
+    assert operand.type is not None
+    return operand.type.shape[_WIDTH] * operand.type.element_bytes
+
+
+class _Pressure:
+    """Bytes on chip at every step."""
+
+    def __init__(self, live: Liveness) -> None:
+        changes = np.zeros(max(live.step, default=0) + 2, np.int64)
+        for buffer in live.buffers():
+            if live.on_chip(buffer):
+                changes[buffer.first] += buffer.size
+                changes[buffer.last + 1] -= buffer.size
+        self.at = np.cumsum(changes)
+
+
+def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[Layer], most: int) -> bool:
+    """In memory always; on chip if holding the whole buffer early stays within the budget."""
+    whole = live.of[layer.result]
+    if not live.on_chip(whole):
+        return True
+    if any(piece.task_group != layer.task_group for piece in pieces):
+        return False
+    parts = [live.of[piece.result] for piece in pieces]
+    first, last = min(part.first for part in parts), live.step[layer.place]
+    with_whole = pressure.at[first : last + 1].copy()
+    with_whole[: last - first] += whole.size
+    for part in parts:
+        with_whole[part.first - first : part.last - first + 1] -= part.size
+    if with_whole.max() > most:
+        return False
+    pressure.at[first : last + 1] = with_whole
+    return True
+
+
+def _join(live: Liveness, layer: Layer, pieces: list[Layer]) -> None:
+    layer.engine = "view"
+    whole = live.of[layer.result]
+    for piece in pieces:
+        piece.inside = layer.number
+        live.share(piece.result, whole)
+
+
+# Pad folding: a pad before a window becomes the window's own padding.
+
+
+_ROWS, _COLUMNS = 3, 4
+
+
+@pass_("fold-padding", 4, requires=["task groups"], ensures=["folded pads"], only=["padding"])
+def fold_padding(module: Module, chip: Facts) -> int:
+    """Pad optimisation: a zero pad that only one convolution reads goes into its explicit_padding.
+
+    An average pool takes it likewise if it has no padding of its own: then every zero counts, as ``inc_pad`` says.
+    The map that is read instead is smaller than the padded one, so no task group's peak grows.
+    """
+    gone: set[int] = set()
+    graph = LayerGraph.of_module(module)
+    for op in module.ops:
+        reader = op.only_user
+        if op.kind != "padding" or reader is None or not _takes(graph, op, reader):
+            continue
+        _unpair(graph, op)
+        rows, columns = op.attrs["padding_sizes"][_ROWS], op.attrs["padding_sizes"][_COLUMNS]
+        added = (0, 0, *rows, *columns)
+        name = "explicit_padding" if reader.kind == "convolution" else "padding"
+        own = reader.attrs[name]
+        padding = tuple(before + extra for before, extra in zip(own, added, strict=True))
+        counted = {"inc_pad": True} if reader.kind == "average_pool" else {}
+        reader.attrs = {**reader.attrs, name: padding, **counted}
+        reader.set_operand(0, op.operands[0])
+        reader.sources = merged_sources(op, reader)
+        gone.add(graph.of[op].number)
+    if gone:
+        module.sweep()
+        plan_of(module).drop_layers(gone)
+    return len(gone)
+
+
+def _unpair(graph: LayerGraph, op: Op) -> None:
+    """The layer is removed, so nothing is chained into it or runs beside it any more."""
+    layer = graph.of[op]
+    for producer in layer.producers:
+        producer.chained = False
+    if layer.co_issue is not None:
+        graph.numbered[layer.co_issue].co_issue = None
+
+
+def _takes(graph: LayerGraph, op: Op, reader: Op) -> bool:
+    if op.attrs["padding_modes"] != "Zero" or reader.operands[0] is not op or _shares_layer(op):
+        return False
+    own_layer, other = graph.of[op], graph.of.get(reader)
+    if other is None or (own_layer.segment, own_layer.task_group) != (other.segment, other.task_group):
+        return False
+    kernel = _kernel(reader)
+    sizes = op.attrs["padding_sizes"]
+    if any(map(any, sizes[:_ROWS])):
+        return False  # a window has no padding along the batch, the depth or the channels
+    if kernel is None:
+        return False
+    own = reader.attrs["explicit_padding" if reader.kind == "convolution" else "padding"]
+    rows, columns = (
+        tuple(before + extra for before, extra in zip(sizes[axis], own[2 * axis - 4 : 2 * axis - 2], strict=True))
+        for axis in (_ROWS, _COLUMNS)
+    )
+    # Padding as wide as the kernel would give windows that see nothing else.
+    return max(rows) < kernel[0] and max(columns) < kernel[1]
+
+
+def _shares_layer(op: Op) -> bool:
+    """Whether ops fill the slots of a pad's layer, which then has work of its own."""
+    return any(user.layer == op.layer for user in op.users)
+
+
+def _kernel(reader: Op) -> tuple[int, int] | None:
+    """Rows and columns of the window that the padding has to stay below, if the reader can take padding."""
+    if reader.kind == "convolution" and reader.attrs.get("padding_mode", "Zero") == "Zero":
+        kernel, dilation = reader.attrs["kernel_sizes"], reader.attrs["dilation_rates"]
+        return (kernel[1] - 1) * dilation[1] + 1, (kernel[2] - 1) * dilation[2] + 1
+    if reader.kind == "average_pool" and not any(reader.attrs["padding"]):
+        return reader.attrs["ksize"][1], reader.attrs["ksize"][2]
+    return None

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
-from aneforge.anec.ir import AnecError, Module, Op
-from aneforge.anec.spec import kinds_with, spec
-from aneforge.anec.traits import Trait
+from aneforge.chips import store
 from aneforge.compiler.plan import Name, Segment, plan_of
-from aneforge.targets import store
+from aneforge.engine.ir import AnecError, Module, Op
+from aneforge.engine.spec import kinds_with, spec
+from aneforge.engine.traits import Trait
 
 
 @cache

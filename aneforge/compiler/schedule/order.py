@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import heapq
 
-from aneforge.anec.ir import Module
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.engine.ir import Module
 
 Key = tuple[int, bool, int, int, int, int]
 
 
-class Branch:
+class ScheduleBranch:
     """A run of layers in which each reads only the one before, from a split or a source to the next split or merge."""
 
     __slots__ = ("end", "heap", "peak", "split")
@@ -54,14 +54,14 @@ def list_schedule(graph: LayerGraph, footprint: Footprint, working_set: int) -> 
     return _Queue(graph, branch_of, footprint, working_set).run()
 
 
-def _branches(graph: LayerGraph, footprint: Footprint) -> list[Branch]:
+def _branches(graph: LayerGraph, footprint: Footprint) -> list[ScheduleBranch]:
     """The branch of each layer, by its place."""
-    branch_of: list[Branch] = []
+    branch_of: list[ScheduleBranch] = []
     for place, layer in enumerate(graph.layers):
         layer.place = place
         before = layer.producers[0] if len(layer.producers) == 1 else None
         inner = before is not None and len(before.consumers) == 1 and before.segment == layer.segment
-        branch = branch_of[before.place] if inner and before is not None else Branch(before)
+        branch = branch_of[before.place] if inner and before is not None else ScheduleBranch(before)
         branch_of.append(branch)
         branch.end = layer
         live_bytes = footprint.bytes(layer.result)
@@ -74,7 +74,9 @@ def _branches(graph: LayerGraph, footprint: Footprint) -> list[Branch]:
 
 
 class _Queue:
-    def __init__(self, graph: LayerGraph, branch_of: list[Branch], footprint: Footprint, working_set: int) -> None:
+    def __init__(
+        self, graph: LayerGraph, branch_of: list[ScheduleBranch], footprint: Footprint, working_set: int
+    ) -> None:
         self.graph, self.branch_of = graph, branch_of
         self.footprint, self.working_set = footprint, working_set
         self.heap: list[tuple[Key, Layer]] = []
@@ -82,7 +84,7 @@ class _Queue:
         """For each layer, by its place, how many it waits for."""
         self.closes_merge = bytearray(len(graph.layers))
         self.done = bytearray(len(graph.layers))
-        self.tests: dict[Branch, int] = {}
+        self.tests: dict[ScheduleBranch, int] = {}
         self.ready: dict[Layer, None] = {}
         """Layers that wait for nothing more and have no place in the queue yet: one that is alone needs none."""
 
@@ -91,7 +93,7 @@ class _Queue:
             if not self.waiting[layer.place]:
                 self.ready[layer] = None
         order: list[Layer] = []
-        current: Branch | None = None
+        current: ScheduleBranch | None = None
         while (layer := self._pop(current)) is not None:
             self.done[layer.place] = True
             order.append(layer)
@@ -109,7 +111,7 @@ class _Queue:
         heapq.heappush(self.heap, entry)
         heapq.heappush(self.branch_of[layer.place].heap, entry)
 
-    def _pop(self, current: Branch | None) -> Layer | None:
+    def _pop(self, current: ScheduleBranch | None) -> Layer | None:
         """The first by ring membership, then from the branch that was entered last, then by the rest of the key."""
         if len(self.ready) == 1 and self._top(self.heap) is None:
             return self.ready.popitem()[0]
@@ -144,7 +146,7 @@ class _Queue:
         if not self.waiting[layer.place]:
             self.ready[layer] = None
 
-    def _branch_test(self, branch: Branch) -> int:
+    def _branch_test(self, branch: ScheduleBranch) -> int:
         """When both ends of a diamond fit the working set, the branch with the larger footprint goes first, as long as
         its peak fits as well; otherwise 0, which decides nothing."""
         score = self.tests.get(branch)
@@ -152,7 +154,7 @@ class _Queue:
             score = self.tests[branch] = -branch.peak if self._fits(branch) else 0
         return score
 
-    def _fits(self, branch: Branch) -> bool:
+    def _fits(self, branch: ScheduleBranch) -> bool:
         if branch.split is None or branch.end is None:
             return False
         split_bytes = self.footprint.bytes(branch.split.result)

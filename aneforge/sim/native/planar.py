@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aneforge.sim.half import scratch
 from aneforge.sim.native.library import library, path_number, threads
-from aneforge.sim.scratch import scratch
 
 if TYPE_CHECKING:
-    from aneforge.sim.window import Window
+    from aneforge.sim.half import Window
 
 Array = np.ndarray
 _AXES = 5
@@ -116,7 +116,7 @@ def looked_up(table: Array, values: Array) -> Array:
 
 
 def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> Array:
-    """``aneforge.sim.rules.reductions.line_sums`` in C, for lines of whole groups."""
+    """``aneforge.sim.rules.planar.line_sums`` in C, for lines of whole groups."""
     sums = np.empty(lines.shape[0])
     failed = library().aneforge_line_sums(
         lines.ctypes.data, *lines.shape, tree, run, sums.ctypes.data, path_number(path)
@@ -127,7 +127,7 @@ def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> 
 
 
 def patches(image: Array, window: Window, first: int, rows: int, single: bool) -> Array:
-    """``aneforge.sim.window.patches`` in C."""
+    """``aneforge.sim.half.patches`` in C."""
     dense = operands(image, scratch("image", image.shape)) if single else np.ascontiguousarray(image)
     columns = window.outputs(dense.shape[1:])[1]
     result = scratch("patches", (dense.shape[0] * window.size[0] * window.size[1], rows * columns), dense.dtype)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aneforge.anec.interpret import rule_of
-from aneforge.anec.ir import Op
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
+from aneforge.engine.interpret import rule_of
+from aneforge.engine.ir import Op
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.traits import Trait
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import narrowed, widened
 from aneforge.sim.rules.contraction import CONTRACTIONS

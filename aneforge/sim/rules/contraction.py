@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.interpret_contraction import unpacked
-from aneforge.anec.ir import AnecError, Op
-from aneforge.anec.traits import Trait
+from aneforge.engine.interpret_contraction import unpacked
+from aneforge.engine.ir import AnecError, Op
+from aneforge.engine.traits import Trait
 from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
 from aneforge.sim.fast import FEW_ROWS
-from aneforge.sim.half import gained, narrowed, paired
+from aneforge.sim.half import Window, gained, narrowed, paired
 from aneforge.sim.int8 import Integers, integer_operands
 from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
-from aneforge.sim.window import Window
 
 Array = np.ndarray
 _CHANNELS, _LINE = 2, 4  # where outputs lie: of a convolution, of a product

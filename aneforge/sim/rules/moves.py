@@ -10,13 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aneforge.anec.interpret import rule_of
-from aneforge.anec.ir import Op
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
-from aneforge.sim.half import has_special, narrowed, widened
-from aneforge.sim.window import Window
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+from aneforge.chips.limits import FP16_SLICE_SAT
+from aneforge.engine.interpret import rule_of
+from aneforge.engine.ir import Op
+from aneforge.engine.spec import kinds_with
+from aneforge.engine.traits import Trait
+from aneforge.sim.half import Window, has_special, narrowed, widened
 
 Array = np.ndarray
 _INFINITY = 0x7C00

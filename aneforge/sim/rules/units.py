@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.interpret_units import AXIS_PLACES
-from aneforge.anec.ir import Op
+from aneforge.engine.interpret_units import AXIS_PLACES
+from aneforge.engine.ir import Op
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import gained, narrowed, paired, widened
+from aneforge.sim.half import Window, gained, narrowed, paired, patches, widened
 from aneforge.sim.tables import activation, look_up
-from aneforge.sim.window import Window, patches
 
 Array = np.ndarray
 Params = dict[str, Any]

@@ -12,7 +12,7 @@ from aneforge.graph.tensor import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class RewriteResult:
     """The result of a rewrite: the tensor, and a bound of its own where the general one does not apply."""
 
     tensor: Tensor
@@ -26,7 +26,7 @@ class Context:
     node: Tensor
     inputs: tuple[Tensor, ...]
     host: Callable[..., Tensor]
-    """Makes an input that the host must supply (see :mod:`aneforge.compiler.legal.rewrites.host`)."""
+    """Makes an input that the host must supply (see :mod:`aneforge.compiler.legal.rewrites.functions`)."""
     native: Callable[[str], bool]
     """Whether the chip has a graph op, for rewrites with a shorter form on newer chips."""
     chip: Facts

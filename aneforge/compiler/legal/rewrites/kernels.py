@@ -9,9 +9,8 @@ from operator import add
 
 import numpy as np
 
-from aneforge.compiler.legal.rewrites.blocks import factors, kernel_in_blocks, to_channels, to_pixels
 from aneforge.compiler.legal.rewrites.context import Context
-from aneforge.compiler.legal.rewrites.pieces import Cut
+from aneforge.compiler.legal.rewrites.movement import PieceCut, factors, kernel_in_blocks, to_channels, to_pixels
 from aneforge.graph.node import make
 from aneforge.graph.ops.contraction import conv
 from aneforge.graph.ops.leaf import CONST
@@ -29,7 +28,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Window:
+class KernelWindow:
     """A convolution along one axis, and the longest kernel that the chip takes there."""
 
     extent: int
@@ -69,8 +68,8 @@ class Convolution:
     x: Tensor
     weight: Weight
     bias: Tensor | None
-    rows: Window
-    columns: Window
+    rows: KernelWindow
+    columns: KernelWindow
     groups: int
 
     def emit(self) -> Tensor:
@@ -113,7 +112,7 @@ class Convolution:
 def _cut(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     """A part of a map along one axis; only one that starts inside the width needs another layout."""
     if begin:
-        cut = Cut(x, axis)
+        cut = PieceCut(x, axis)
         return cut.whole(cut.piece(begin, end - begin))
     return x.slice_by_size([0] * x.ndim, [end if place == axis else size for place, size in enumerate(x.shape)])
 
@@ -122,11 +121,11 @@ def _constant(weight: Weight) -> Tensor:
     return make(CONST, weight=weight)
 
 
-def _windows(context: Context) -> tuple[Window, Window]:
+def _windows(context: Context) -> tuple[KernelWindow, KernelWindow]:
     node = context.node
     attrs, kernel = node.attrs, node.inputs[1].shape[2:]
     rows, columns = (
-        Window(
+        KernelWindow(
             node.inputs[0].shape[2 + axis],
             node.shape[2 + axis],
             kernel[axis],
@@ -173,7 +172,7 @@ def _blocks(context: Context) -> tuple[Span, Span]:
     rows, columns = _windows(context)
     native = context.chip["factor_list"]
 
-    def block(window: Window, other: Window) -> Span:
+    def block(window: KernelWindow, other: KernelWindow) -> Span:
         wanted = window.is_long or window.stride not in native or (other.is_long and window.stride == other.stride)
         if not wanted or window.dilation > 1 or window.stride == 1:
             return 1, window.stride
@@ -275,7 +274,7 @@ def deconvolution_in_phases(context: Context) -> Tensor:
         count, before = tap.shape[1], -phase.first
         behind = max(0, out + count - 1 - extent - before)
         outputs = extent + before + behind - count + 1
-        windows.append(Window(extent, outputs, count, 1, 1, (before, behind), context.limit(rule)))
+        windows.append(KernelWindow(extent, outputs, count, 1, 1, (before, behind), context.limit(rule)))
     groups, area = attrs["groups"], attrs["stride"][0] * attrs["stride"][1]
     sizes = (shape[1] * area, x.shape[1] // groups, *(tap.shape[1] for tap in taps))
     recipe = f"{groups} groups in phases {[tap.tolist() for tap in taps]}"

@@ -8,13 +8,13 @@ from aneforge.compiler.legal.rules import (
     dtypes,
     extents,
     layers,
-    movement,
     native,
     norms,
     programs,
     validators,
     values,
 )
+from aneforge.compiler.legal.rules import layers as movement
 from aneforge.compiler.legal.rules.base import RULES, Limit, Rule, applicable
 
 __all__ = [

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from aneforge.chips import Fact, global_limit, store
+from aneforge.chips.assumed import constant
+from aneforge.chips.evidence import fact
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
+from aneforge.engine.native import layer_type
 from aneforge.errors import DataError
-from aneforge.native.schema import layer_type
-from aneforge.targets import Fact, global_limit, store
-from aneforge.targets.assumed import constant
-from aneforge.targets.evidence import fact
 
 ANY = "*"
 """Registered for every op."""

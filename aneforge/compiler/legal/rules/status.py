@@ -1,7 +1,7 @@
 """Whether an op exists on a chip by a route at all, before any size is checked.
 
 In this order: a record of ``gate_limits.json``; what Core ML's segmenter was seen to leave to the CPU; the measured
-sweep of the whole vocabulary on an A16-tier chip; the op's row in the table of :mod:`aneforge.targets.ops`. That table
+sweep of the whole vocabulary on an A16-tier chip; the op's row in the table of :mod:`aneforge.chips.ops`. That table
 has the records of the direct route in it, so that on this route every answer is also that of ``op_status``. Each is a
 row of ``ROWS``, and the first row that has an answer gives it.
 """
@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
+from aneforge.chips import Fact, Family, op_names, op_routes, store
+from aneforge.chips.evidence import fact
+from aneforge.chips.ops import OpRoutes, mil_floor, mil_row
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN
 from aneforge.compiler.legal.rules.base import CHIP, matches, validator_records
 from aneforge.compiler.legal.words import needs_texture_engine, reject_message, spellings_of
+from aneforge.engine.native import layer_types
 from aneforge.errors import UnknownNameError, nearest
-from aneforge.native.schema import layer_types
-from aneforge.targets import Fact, Family, op_names, op_routes, store
-from aneforge.targets.evidence import fact
-from aneforge.targets.ops import OpRoutes, mil_floor, mil_row
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from aneforge.chips.assumed import fact_label
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, OneOf, Over, rule, validator_records
-from aneforge.native.layer import dimensions
-from aneforge.targets.assumed import fact_label
+from aneforge.engine.native import dimensions
 
 
 def value_of(reference: Any, query: Query) -> Any:

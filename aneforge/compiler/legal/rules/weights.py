@@ -28,7 +28,7 @@ def fold_finding(query: Query, chip: Facts, route: str) -> PlacementFinding | No
     if known.value != "fold":
         return None
     message = f"{query.op}: {encoding} weights are expanded to fp16 when a program for {CHIP} is built"
-    hint = "use an encoding that streams there (aneforge.targets.native_streams)"
+    hint = "use an encoding that streams there (aneforge.chips.native_streams)"
     return PlacementFinding(
         "weight-fold", message, known, hint, stage="code generation", route=route,
         effect="decompose", limit=Structure("a form that streams"), extent="fold",

@@ -1,1 +1,0 @@
-"""How results are written, whatever they are: aligned text, JSON, whole files, and SVG by hand."""

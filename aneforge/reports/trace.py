@@ -1,0 +1,110 @@
+"""A report as a trace in the Chrome JSON format, which Perfetto opens: chips as processes, engines as threads.
+
+The layers lie one after the other as the estimate counts them. A layer that another engine hides takes no time of its
+own, and is shown as an instant where its partner begins. What a call costs around the layers (starting it, copying,
+changing devices) has no place in a schedule and is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from aneforge.reports.document import Report
+from aneforge.reports.rows import BOUNDS, ChipRow, LayerRow, ProgramRow, RegionRow
+from aneforge.version import __version__
+
+_THREADS = ("NE", "PE", "TE", "DMA", "view", "host")
+"""Engines in the order of their tracks."""
+
+
+class TraceSlot(NamedTuple):
+    """A layer, or a region of the host, at its time."""
+
+    start: float
+    us: float
+    layer: LayerRow | None
+    region: RegionRow
+
+
+def slots(program: ProgramRow, chip: ChipRow) -> Iterator[TraceSlot]:
+    """What runs on a chip in the order of its schedule, from time 0 on."""
+    by_region: dict[int, list[LayerRow]] = {}
+    for layer in program.layers:
+        by_region.setdefault(layer.region, []).append(layer)
+    start = 0.0
+    for region in program.regions:
+        if region.device == "host":
+            yield TraceSlot(start, region.us or 0.0, None, region)
+            start += region.us or 0.0
+            continue
+        for layer in by_region.get(region.number, ()):
+            us = chip.layer_us[layer.number]
+            yield TraceSlot(start, us, layer, region)
+            start += us
+
+
+def trace_json(report: Report) -> str:
+    """The trace of every chip that runs any of the model."""
+    events = [event for number, chip in enumerate(report.chips, 1) for event in _chip_events(report, chip, number)]
+    document = {
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "model": report.model["name"],
+            "written_by": f"aneforge {__version__}",
+            "times": "estimates of each layer, in microseconds",
+        },
+        "traceEvents": events,
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _chip_events(report: Report, chip: ChipRow, process: int) -> Iterator[dict[str, Any]]:
+    if chip.program is None:
+        return
+    program = report.programs[chip.program]
+    yield _named("process_name", process, 0, f"{chip.label} ({chip.target})")
+    used = {layer.engine for layer in program.layers} | {region.device for region in program.regions}
+    for thread, engine in enumerate(_THREADS, 1):
+        if engine in used:
+            yield _named("thread_name", process, thread, engine)
+    step = -1
+    for slot in slots(program, chip):
+        yield _event(report, chip, slot, process)
+        if slot.layer is not None and slot.layer.step != step:
+            step = slot.layer.step
+            yield {
+                "name": "bytes on chip",
+                "ph": "C",
+                "pid": process,
+                "ts": round(slot.start, 4),
+                "args": {"bytes": program.on_chip[step]},
+            }
+
+
+def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _event(report: Report, chip: ChipRow, slot: TraceSlot, process: int) -> dict[str, Any]:
+    layer = slot.layer
+    thread = 1 + _THREADS.index("host" if layer is None else layer.engine)
+    place = {"pid": process, "tid": thread, "ts": round(slot.start, 4)}
+    if layer is None:
+        names = [report.ops[number].name for number in slot.region.ops[:8]]
+        about = {"operations": len(slot.region.ops), "first": ", ".join(names)}
+        return {"name": f"host region {slot.region.number}", "ph": "X", "dur": slot.us, "args": about, **place}
+    about = {
+        "layer": layer.number,
+        "from": ", ".join(report.ops[number].name for number in layer.sources),
+        "shape": "x".join(map(str, layer.shape)),
+        "bound": BOUNDS[chip.layer_bounds[layer.number]],
+        "operations": layer.flops,
+        "bytes moved": layer.traffic,
+        "result in": layer.space,
+    }
+    name = " + ".join((layer.op, *layer.fused))
+    if slot.us == 0:  # hidden behind a layer of another engine, or nothing to do
+        return {"name": name, "ph": "i", "s": "t", "args": about, **place}
+    return {"name": name, "ph": "X", "dur": slot.us, "args": about, **place}

@@ -1,7 +1,0 @@
-"""A local page where a model file is dropped and its report appears. Every model is read in a process of its own."""
-
-from __future__ import annotations
-
-from aneforge.serve.server import Server
-
-__all__ = ["Server"]
