@@ -269,7 +269,10 @@ class Torch(Language):
     def _op(self, row: Row, call: _Call, bound: Mapping[str, Any]) -> FileOp:
         """The call with the types that PyTorch states, for functions that read them."""
         arguments = {name: value if isinstance(value, list) else [value] for name, value in bound.items()}
-        type_of: Callable[[Any], Any] = self._type
+
+        def type_of(node: Any) -> Any:
+            return self._type(node)
+
         stated = order_arguments(call.fx.target, *map_arg((call.fx.args, call.fx.kwargs), type_of))[0]
         types: dict[str, list[Type | None]] = {}
         for operand, kinds in zip(row.operands, stated, strict=False):
