@@ -47,9 +47,12 @@ tour: $(VENV)/.installed
 test: lint types
 	$(BIN)/python -m pytest -n 2
 
-# The inner loop: style, and the tests that are fast and break first.
+# The inner loop: style, and tests of every room that are fast and break first.
+QUICK ?= $(addprefix tests/test_,$(addsuffix .py,layers targets names systems graph_core traits rows origins recognise \
+  anec lower fuse legalise schedule preflight direct_route study survey one_range sim_mac sim_run cost codecs emit \
+  report baseline messages))
 quick: lint
-	$(BIN)/python -m pytest -n 2 -m "not long and not slow" $(QUICK)
+	$(BIN)/python -m pytest -n 2 $(QUICK)
 
 # What needs PyTorch or Core AI: some hundred megabytes to install, so not part of make test.
 test-torch: $(VENV)/.installed-torch
