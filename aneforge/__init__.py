@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aneforge.errors import AneforgeError, CrossChipFP16Warning, GraphError, LoadError, PrecisionWarning
     from aneforge.formats import from_torch, load, load_graph, onnx_to_tensor
     from aneforge.formats.exports import SavedNetplist, save_netplist
-    from aneforge.graph import Graph, Tensor, builders, evaluate
+    from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.builders import *  # noqa: F403
     from aneforge.graph.encoding import Encoded
     from aneforge.numerics.causes import reduce_sum_to_matmul
@@ -59,7 +59,9 @@ if TYPE_CHECKING:
     from aneforge.study.risk import RiskReport, precision_risk, risks
     from aneforge.study.running import RunResult, run
     from aneforge.study.study import Study
-    from aneforge.study.validate import validate_layer, validate_network, validate_program
+    from aneforge.study.validate.layer import validate_layer
+    from aneforge.study.validate.network import validate_network
+    from aneforge.study.validate.program import validate_program
     from aneforge.text import ByChip
     from aneforge.train.backward import backward, backward_from
     from aneforge.train.gradcheck import GradCheck, gradcheck
@@ -184,105 +186,6 @@ def _names_by_task() -> str:
 
 __doc__ = f"{__doc__}{_names_by_task()}\n"
 
-if TYPE_CHECKING:  # type checkers read a list; the program has it from the table above
-    __all__ = [
-        "OP_CATALOG",
-        "SGD",
-        "Adam",
-        "AneforgeError",
-        "ByChip",
-        "CEHandle",
-        "Check",
-        "CheckpointedStack",
-        "Comparison",
-        "CompileError",
-        "CrossChipFP16Warning",
-        "DispatchFloorWarning",
-        "DivergenceReport",
-        "Encoded",
-        "Estimate",
-        "Estimates",
-        "Fact",
-        "Family",
-        "GradCheck",
-        "Graph",
-        "GraphError",
-        "LoadError",
-        "Model",
-        "MultiModel",
-        "Parity",
-        "Partition",
-        "PrecisionWarning",
-        "Preflight",
-        "ProbeReport",
-        "Program",
-        "Programs",
-        "RiskReport",
-        "RunResult",
-        "SavedNetplist",
-        "SegmentedModel",
-        "Study",
-        "Target",
-        "Tensor",
-        "Trainer",
-        "TrainingWarning",
-        "__version__",
-        "attention_tiles",
-        "backward",
-        "backward_from",
-        "bridge",
-        "check",
-        "compare",
-        "compare_training",
-        "compile",
-        "compile_all",
-        "compile_multi",
-        "device_status",
-        "diverges",
-        "estimate",
-        "estimate_all",
-        "estimate_provenance",
-        "evaluate",
-        "export_coreml",
-        "fidelity",
-        "from_torch",
-        "gradcheck",
-        "is_native",
-        "load",
-        "load_graph",
-        "load_onnx",
-        "load_program",
-        "min_native_family",
-        "mse",
-        "onnx_to_tensor",
-        "op_info",
-        "ops_on",
-        "partition",
-        "precision_risk",
-        "predict_fp16_divergence",
-        "preflight",
-        "preflight_all",
-        "probe",
-        "project_peak",
-        "pwl",
-        "reduce_sum_to_matmul",
-        "risks",
-        "run",
-        "save_netplist",
-        "softmax_cross_entropy",
-        "target",
-        "tune",
-        "tune_attention",
-        "tune_precision",
-        "validate_layer",
-        "validate_network",
-        "validate_program",
-        "walled_everywhere",
-    ]
-    __all__ += builders.__all__
-else:
-    __all__ = sorted([*_HOME_OF, "__version__"])  # noqa: PLE0605 - a list all the same
-
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
@@ -291,4 +194,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_HOME_OF, "__version__"])
+
+
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __all__ = __dir__()  # noqa: PLE0605 - a list all the same

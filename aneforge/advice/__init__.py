@@ -4,31 +4,22 @@ checked in the simulator.
 
 from __future__ import annotations
 
-from aneforge.advice.calibration import quantise
-from aneforge.advice.compression import advise_weights
-from aneforge.advice.compression_options import ChipWeightAdvice, WeightAdvice
-from aneforge.advice.form_search import SearchLimits, search, tune
-from aneforge.advice.forms import attention_tiles, tune_attention
-from aneforge.advice.precision import tune_precision
-from aneforge.advice.proposals import Figure
-from aneforge.advice.ranking import Advice, PricedChange, advise
-from aneforge.advice.tuning import Candidate, Tuning
+from typing import Any
 
-__all__ = [
-    "Advice",
-    "Candidate",
-    "ChipWeightAdvice",
-    "Figure",
-    "PricedChange",
-    "SearchLimits",
-    "Tuning",
-    "WeightAdvice",
-    "advise",
-    "advise_weights",
-    "attention_tiles",
-    "quantise",
-    "search",
-    "tune",
-    "tune_attention",
-    "tune_precision",
-]
+from aneforge.lazy import first_use
+
+HOMES = {
+    "calibration": "quantise",
+    "compression": "advise_weights",
+    "compression_options": "ChipWeightAdvice WeightAdvice",
+    "form_search": "SearchLimits search tune",
+    "forms": "attention_tiles tune_attention",
+    "precision": "tune_precision",
+    "proposals": "Figure",
+    "ranking": "Advice PricedChange advise",
+    "tuning": "Candidate Tuning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return first_use(__name__, HOMES, name)

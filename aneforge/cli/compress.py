@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from aneforge import text
-from aneforge.advice import WeightAdvice, advise_weights
+from aneforge.advice.compression import advise_weights
+from aneforge.advice.compression_options import WeightAdvice
 from aneforge.cli.notes import working
 from aneforge.cli.options import ModelFile, require_file
 from aneforge.errors import AneforgeError

@@ -16,7 +16,8 @@ from aneforge.cli.options import ModelFile
 from aneforge.engine.native import layer_type, layer_types
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.formats.arguments import chips_of
-from aneforge.study.validate import LayerVerdict, validate_all, validate_layer
+from aneforge.study.validate.layer import LayerVerdict, validate_layer
+from aneforge.study.validate.network import validate_all
 from aneforge.text import wrapped
 
 

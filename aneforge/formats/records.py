@@ -14,22 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = [
-    "BITS",
-    "NUMPY",
-    "Binding",
-    "Block",
-    "Function",
-    "Operation",
-    "OtherType",
-    "Ref",
-    "StateType",
-    "StoredValue",
-]
-
-
-__all__ += ["Type", "ValueType", "is_float", "is_whole", "names_read", "numpy_type"]
-
 NUMPY: dict[str, type[np.generic]] = {
     "bool": np.bool_,
     "fp16": np.float16,

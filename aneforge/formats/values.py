@@ -13,11 +13,6 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Array", "NoForm", "Numeric", "Value", "along_axis", "as_tensor", "axis_of", "known", "number", "shaped"]
-
-
-__all__ += ["without_axes"]
-
 Array = np.ndarray
 Value = np.ndarray | Encoded | Tensor
 """A known array, a known weight in a compressed form, or what the graph computes."""

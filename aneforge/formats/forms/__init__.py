@@ -1,6 +1,6 @@
 """Forms that every frontend needs: operations of models that the graph lacks, built from ops that it has.
 
-This is the only place that builds ops of the graph for a format. Each module lists what it offers.
+This is the only place that builds ops of the graph for a format.
 """
 
 from __future__ import annotations

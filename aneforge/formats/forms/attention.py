@@ -13,8 +13,6 @@ from aneforge.formats.values import Value, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["as_heads", "as_line", "attention", "causal_mask", "rotary"]
-
 Array = np.ndarray
 
 

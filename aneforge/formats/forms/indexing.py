@@ -14,9 +14,6 @@ from aneforge.formats.values import NoForm, Value, as_tensor, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["element_numbers", "gathered_elements", "gathered_nd", "marked_rows", "picked", "picked_rows", "placed"]
-__all__ += ["scattered_elements", "scattered_nd", "scattered_rows", "written", "written_rows"]
-
 Array = np.ndarray
 
 _MOST_INDICES = 1 << 24

@@ -13,9 +13,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["broadcast_to", "gathered", "joined", "padded", "parts", "reshaped", "rolled", "sliced", "stacked"]
-__all__ += ["transposed"]
-
 _MOST_PLACES = 1 << 20
 
 

@@ -16,28 +16,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.quantised import CODE_RANGES
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "batch_norm",
-    "batch_norm_in_training",
-    "channel_norm",
-    "cosine_similarity",
-    "dequantised",
-    "fake_quantised",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "layer_norm_with_statistics",
-    "log_softmax",
-    "lp_normalised",
-    "mean_variance_normalised",
-    "quantised",
-    "range_of",
-    "rms_norm",
-    "root_mean_square",
-    "whitened",
-]
-
-
 Array = np.ndarray
 
 

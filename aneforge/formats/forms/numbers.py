@@ -14,37 +14,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.recognise import algebra
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "MASKED",
-    "add_product",
-    "add_quotient",
-    "added",
-    "added_mask",
-    "are_truths",
-    "as_fp16",
-    "as_number",
-    "chosen",
-    "clamped",
-    "compared",
-    "divided",
-    "fp16_exact",
-    "inverse",
-    "known_number",
-    "lerp",
-    "log",
-    "multiplied",
-    "power",
-    "remainder",
-    "rsqrt",
-    "scaled",
-    "shifted",
-    "single",
-    "subtracted",
-    "truncated",
-    "truth",
-]
-
-
 Array = np.ndarray
 
 """The largest number of fp16. A finite constant beyond it is infinite on the engine."""

@@ -33,33 +33,6 @@ from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "BINARY",
-    "SELU",
-    "UNARY",
-    "celu",
-    "elu",
-    "gelu",
-    "glu",
-    "hard_sigmoid",
-    "hard_swish",
-    "is_infinite",
-    "leaky_relu",
-    "logit",
-    "mish",
-    "nan_to_num",
-    "prelu",
-    "rounded",
-    "selu",
-    "shrink",
-    "softplus",
-    "swish",
-    "threshold",
-    "triangle",
-    "without_nan",
-]
-
-
 # Activation functions: the engine's own function where it is equal, otherwise the formula in a few ops.
 
 

@@ -17,22 +17,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "add_matmul",
-    "bilinear",
-    "cumulative_product",
-    "cumulative_sum",
-    "dft",
-    "distances",
-    "einsum",
-    "gemm",
-    "linear",
-    "stft",
-]
-
-
-__all__ += ["matmul", "outer", "swap_last_axes"]
-
 _LONGEST = 8192
 _WIDEST_LINE = 16384  # the widest line that every chip takes (limits.json spatial_extent)
 _WIDEST_KERNEL = 13  # the widest kernel that every chip takes (limits.json conv_kernel_w_fp16)

@@ -13,8 +13,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["GATES", "Activation", "Cell", "by_gate", "recurrence"]
-
 Activation = Callable[[Tensor], Tensor]
 Gates = Mapping[str, Value]
 

@@ -14,22 +14,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "EXACT",
-    "REDUCTIONS",
-    "argsort",
-    "hard_maximum",
-    "in_rows",
-    "position",
-    "reduced",
-    "sort",
-    "topk",
-    "trace",
-    "variance",
-    "vector_norm",
-]
-
-
 EXACT = 2048
 """The largest number up to which fp16 holds every integer."""
 

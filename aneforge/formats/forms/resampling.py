@@ -16,8 +16,6 @@ from aneforge.formats.values import NoForm, Numeric, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Sampling", "affine_grid", "grid_sample", "resampled", "resize_weights", "roi_align", "sampled_numbers"]
-
 Array = np.ndarray
 
 _MOST_WEIGHTS = 1 << 24  # of one stored matrix

@@ -17,24 +17,6 @@ from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor
 
-__all__ = [
-    "adaptive_average_pool",
-    "adaptive_max_pool",
-    "average_pool",
-    "channel_shuffle",
-    "convolution",
-    "depth_to_space",
-    "fold_columns",
-    "global_norm_pool",
-    "max_pool",
-    "norm_pool",
-    "same_pads",
-    "space_to_depth",
-    "transposed_convolution",
-    "unfold_columns",
-    "window_sum",
-]
-
 Pads = Sequence[tuple[int, int]]
 
 _MOST_PLANES = 1 << 16

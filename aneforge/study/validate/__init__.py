@@ -7,32 +7,17 @@ compile ask the same records. Table 22.4 names the five exported functions that 
 
 from __future__ import annotations
 
-from aneforge.study.validate.container import container_view
-from aneforge.study.validate.layer import LayerVerdict, ProcedureVerdict, validate_layer, validate_mutable_procedure
-from aneforge.study.validate.network import (
-    EXPORTS,
-    NetworkVerdict,
-    Validation,
-    validate_all,
-    validate_module,
-    validate_network,
-)
-from aneforge.study.validate.program import ProgramVerdict, ProgramView, program_view, validate_program
+from typing import Any
 
-__all__ = [
-    "EXPORTS",
-    "LayerVerdict",
-    "NetworkVerdict",
-    "ProcedureVerdict",
-    "ProgramVerdict",
-    "ProgramView",
-    "Validation",
-    "container_view",
-    "program_view",
-    "validate_all",
-    "validate_layer",
-    "validate_module",
-    "validate_mutable_procedure",
-    "validate_network",
-    "validate_program",
-]
+from aneforge.lazy import first_use
+
+HOMES = {
+    "container": "container_view",
+    "layer": "LayerVerdict ProcedureVerdict validate_layer validate_mutable_procedure",
+    "network": "EXPORTS NetworkVerdict Validation validate_all validate_module validate_network",
+    "program": "ProgramVerdict ProgramView program_view validate_program",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return first_use(__name__, HOMES, name)
