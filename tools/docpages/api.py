@@ -139,7 +139,10 @@ def _docstring(name: str, package: str) -> str:
 
 
 def _defined_in(package: str, name: str) -> str:
-    """The module of a package that a plain value comes from, by the imports of the package."""
+    """The module of a package that a plain value comes from, by the list or the imports of the package."""
+    for module, names in getattr(import_module(package), "HOMES", {}).items():
+        if name in names.split():
+            return f"{package}.{module}"
     file = ROOT / Path(*package.split(".")) / "__init__.py"
     for statement in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.ImportFrom) and name in {alias.name for alias in statement.names}:
