@@ -6,7 +6,7 @@ import pytest
 
 import aneforge as af
 from aneforge.chips.systems import SETTING, applies_to, known_systems, system
-from aneforge.errors import ArgumentError
+from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.study.study import Study
 
 
@@ -54,6 +54,12 @@ def test_the_newest_system_is_the_default_and_the_setting_names_another(monkeypa
 def test_an_unknown_system_is_refused_with_the_known_ones():
     with pytest.raises(ArgumentError, match=r"'28' is not a known system; choose one: 26.5, 27.0, 27.2\."):
         system("28")
+
+
+def test_an_unknown_system_in_the_setting_is_refused_by_the_name_of_the_setting(monkeypatch):
+    monkeypatch.setenv(SETTING, "25")
+    with pytest.raises(AneforgeError, match=r"^ANEFORGE_OS: '25' is not a known system; choose one: "):
+        system()
 
 
 def test_order_of_systems():

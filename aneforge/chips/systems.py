@@ -7,7 +7,7 @@ import re
 from functools import cache
 
 from aneforge.chips import store
-from aneforge.errors import ArgumentError
+from aneforge.errors import AneforgeError, ArgumentError
 
 SETTING = "ANEFORGE_OS"
 
@@ -25,7 +25,8 @@ def system(asked: str | None = None) -> str:
         return known_systems()[-1]
     version = re.sub(r"^macos\s*", "", text.strip(), flags=re.IGNORECASE)
     if version not in known_systems():
-        raise ArgumentError("os", f"{text!r} is not a known system; choose one: {', '.join(known_systems())}.")
+        message = f"{text!r} is not a known system; choose one: {', '.join(known_systems())}."
+        raise AneforgeError(f"{SETTING}: {message}") if asked is None else ArgumentError("os", message)
     return version
 
 
