@@ -221,10 +221,10 @@ def _with_common_options(function: Declared) -> Declared:
 
 def _cache_off() -> AbstractContextManager[None]:
     from aneforge.formats.cache import (
-        entry as place,  # brings NumPy and graphs, which commands without a model do not need
+        entry,  # brings NumPy and graphs, which commands without a model do not need
     )
 
-    return place.off()
+    return entry.off()
 
 
 class ListedCommands(TyperGroup):

@@ -22,10 +22,10 @@ def readable(raw: bytes) -> str:
 
 def file_bytes(path: str | Path) -> bytes:
     """What a file holds, if it is a regular one and within the budget ``program_bytes``."""
-    from aneforge import files as budgets
+    from aneforge import files
 
-    file = budgets.regular_file(path, Path(path).name)
-    budgets.spend("program_bytes", file.stat().st_size, Path(path).name)
+    file = files.regular_file(path, Path(path).name)
+    files.spend("program_bytes", file.stat().st_size, Path(path).name)
     return file.read_bytes()
 
 

@@ -21,8 +21,6 @@ from aneforge.chips.ops import backend_op, backend_ops
 from aneforge.engine.tensor_type import AnecError
 from aneforge.engine.traits import Trait
 from aneforge.engine.types import contraction, movement, pointwise
-from aneforge.engine.types import movement as structural
-from aneforge.engine.types import pointwise as reduction
 from aneforge.engine.types.checks import Invariant, TypeRule
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.graph.spelling import Spelling, spelling
@@ -80,7 +78,7 @@ _VIEWS = (_T.MOVEMENT, _T.EXACT, _T.VIEW)
 
 def _reduction(kind: str, *traits: Trait) -> Declaration:
     unit = f"Reduction x | axes>Dimension:axes Type={kind} square_input>SquareInput?"
-    return _op("x | axes:i* square_input:u?", reduction.reduction, _T.REDUCTION, *traits, unit=unit)
+    return _op("x | axes:i* square_input:u?", pointwise.reduction, _T.REDUCTION, *traits, unit=unit)
 
 
 def _rearrangement(rule: TypeRule) -> Declaration:
@@ -170,38 +168,38 @@ OPS: dict[str, Declaration] = {
     # Pools, reductions and normalisations.
     "average_pool": _op(
         f"{_POOL} inc_pad:u?",
-        reduction.pool,
+        pointwise.pool,
         _T.POOL,
         _T.HOST,
         unit=f"Pooling x | Type=Avg {_POOL_UNIT} inc_pad>AverageCountExcludePadding:not",
     ),
-    "max_pool": _op(_POOL, reduction.pool, _T.POOL, _T.HOST, _T.EXACT, unit=f"Pooling x | Type=Max {_POOL_UNIT}"),
-    "l2norm_pool": _op(_POOL, reduction.pool, _T.POOL, _T.HOST, unit=f"Pooling x | Type=L2 {_POOL_UNIT}"),
+    "max_pool": _op(_POOL, pointwise.pool, _T.POOL, _T.HOST, _T.EXACT, unit=f"Pooling x | Type=Max {_POOL_UNIT}"),
+    "l2norm_pool": _op(_POOL, pointwise.pool, _T.POOL, _T.HOST, unit=f"Pooling x | Type=L2 {_POOL_UNIT}"),
     "reduce_avg": _reduction("Avg"),
     "reduce_sum": _reduction("Sum"),
     "reduce_max": _reduction("Max", _T.EXACT),
     "reduce_min": _reduction("Min", _T.EXACT),
     "arg_min_max": _op(
         "x | axes:i* kernel_size:i2 stride_values:i2 pad_values:i4 mode:s",
-        reduction.extreme_places,
+        pointwise.extreme_places,
         _T.EXACT,
         unit="ArgMinMax x | mode>Mode kernel_size>Kernel:window stride_values>Step pad_values>Pad:sides",
     ),
     "global_arg_min_max": _op(
-        "x | axis:i mode:s", reduction.global_extreme_places, _T.EXACT, unit="* x | mode>Type axis>Dimension:axis"
+        "x | axis:i mode:s", pointwise.global_extreme_places, _T.EXACT, unit="* x | mode>Type axis>Dimension:axis"
     ),
     "softmax": _op(
-        "x | axes:i*", reduction.normalisation, _T.NORMALISATION, unit="Softmax x | axes>Dimension:one_or_more_axes"
+        "x | axes:i*", pointwise.normalisation, _T.NORMALISATION, unit="Softmax x | axes>Dimension:one_or_more_axes"
     ),
     "layer_norm": _op(
         "x gamma? beta? | axes:i* epsilon:f groups:i?=1",
-        reduction.layer_norm,
+        pointwise.layer_norm,
         _T.NORMALISATION,
         unit="LayerNormalization x | axes>Dimension:axes groups>NumGroups",
     ),
     "instance_norm": _op(
         "x gamma? beta? | axes:i* epsilon:f",
-        reduction.normalisation,
+        pointwise.normalisation,
         _T.NORMALISATION,
         unit="InstanceNormalization x | axes>Dimension:axes",
     ),
@@ -241,24 +239,24 @@ OPS: dict[str, Declaration] = {
     # Sampling on the texture engine.
     "resize": _op(
         "x | height:i width:i scale_factor_x:f? scale_factor_y:f? sampling_methods:s sampling_modes:s",
-        reduction.resize,
+        pointwise.resize,
         _T.TEXTURE,
         unit="Resize x | height>Height width>Width",
     ),
     "crop_resize": _op(
         "x boxes | output_dims:i2 crop_dims:i2 sampling_method:s sampling_mode:s",
-        reduction.crop_resize,
+        pointwise.crop_resize,
         _T.TEXTURE,
         unit="CropResize x boxes",
     ),
     "resample": _op(
         "x grid | coordinate_mode:s sampling_method:s sampling_mode:s background_value:f",
-        reduction.resample,
+        pointwise.resample,
         _T.TEXTURE,
         unit="Resample x grid | sampling_method>SamplingMethod",
     ),
     # Buffers that outlive a run.
-    "state": _op("| name:s", structural.free, _T.INPUT, _T.RING),
+    "state": _op("| name:s", movement.free, _T.INPUT, _T.RING),
     "ring_buffer_reader": _op("buffer | offset:i size:i", movement.ring_read, *_MOVES, _T.RING),
     "ring_buffer_writer": _op(
         "x buffer | offset:i", movement.ring_write, *_MOVES, _T.RING, unit="RingBufferWriter x buffer"
@@ -270,11 +268,11 @@ OPS: dict[str, Declaration] = {
 # What a program needs around the 94 ops: ports, stored constants, and the native layers that have no backend op.
 # The names are those of the compiler's own layer kinds (enums.json opcode, unit_type).
 STRUCTURAL: dict[str, Declaration] = {
-    "live_in": _op("| name:s", structural.free, _T.PORT, _T.INPUT),
-    "const_in": _op("| weight:s", structural.free, _T.PORT, invariants=(structural.stored_size,)),
-    "live_out": _op("*xs | names:s*", structural.output, _T.PORT),
+    "live_in": _op("| name:s", movement.free, _T.PORT, _T.INPUT),
+    "const_in": _op("| weight:s", movement.free, _T.PORT, invariants=(movement.stored_size,)),
+    "live_out": _op("*xs | names:s*", movement.output, _T.PORT),
     "select": _op("cond a b |", pointwise.select, _T.POINTWISE, *_MOVES),
-    "unit": _op("*xs | type:s params:d", structural.unit, _T.NATIVE),
+    "unit": _op("*xs | type:s params:d", movement.unit, _T.NATIVE),
 }
 
 # Attributes whose values are keys of the module's weight table: a constant itself, or how a kernel is stored (table

@@ -8,27 +8,8 @@ fixed order (listing 22.3).
 from __future__ import annotations
 
 from aneforge.compiler.fuse import moves, scales, slots
-from aneforge.compiler.fuse import moves as concats
-from aneforge.compiler.fuse import moves as products
-from aneforge.compiler.fuse import moves as transposes
-from aneforge.compiler.fuse import scales as gain_offset
-from aneforge.compiler.fuse import scales as quantised
-from aneforge.compiler.fuse import slots as activations
-from aneforge.compiler.fuse import slots as copies
 
-__all__ = [
-    "FUSION",
-    "activations",
-    "concats",
-    "copies",
-    "gain_offset",
-    "moves",
-    "products",
-    "quantised",
-    "scales",
-    "slots",
-    "transposes",
-]
+__all__ = ["FUSION", "moves", "scales", "slots"]
 
 FUSION = (
     "drop-copies",

@@ -17,12 +17,7 @@ from functools import cache
 from typing import Any
 
 from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, SUMMED, Bound, rounded_weights
-from aneforge.compiler.legal.rewrites import functions as host
-from aneforge.compiler.legal.rewrites import functions as recurrent
-from aneforge.compiler.legal.rewrites import functions as resizes
-from aneforge.compiler.legal.rewrites import functions as sums
-from aneforge.compiler.legal.rewrites import kernels, movement
-from aneforge.compiler.legal.rewrites import movement as pools
+from aneforge.compiler.legal.rewrites import functions, kernels, movement
 from aneforge.compiler.legal.rewrites.context import Context, RewriteResult
 from aneforge.compiler.legal.rewrites.functions import special_function, tan
 from aneforge.errors import UnknownNameError
@@ -136,16 +131,16 @@ def _rows() -> tuple[Rewrite, ...]:
             run_by="rewrite-movement",
         ),
         # Running sums and products of an axis (C43).
-        _graph("cumsum", "cumsum-triangle", "rewrite-sums", sums.cumsum),
-        _graph("prod", "prod-halving", "rewrite-sums", sums.prod),
+        _graph("cumsum", "cumsum-triangle", "rewrite-sums", functions.cumsum),
+        _graph("prod", "prod-halving", "rewrite-sums", functions.prod),
         # Recurrent cells: no chip has them.
-        _graph("rnn", "rnn-unrolled", "unroll-recurrent", recurrent.rnn),
-        _graph("lstm", "lstm-unrolled", "unroll-recurrent", recurrent.lstm),
-        _graph("gru", "gru-unrolled", "unroll-recurrent", recurrent.gru),
+        _graph("rnn", "rnn-unrolled", "unroll-recurrent", functions.rnn),
+        _graph("lstm", "lstm-unrolled", "unroll-recurrent", functions.lstm),
+        _graph("gru", "gru-unrolled", "unroll-recurrent", functions.gru),
         # Random numbers: the block is off below A15 (byte 0x4a9).
-        _graph("dropout", "dropout-host-mask", "draw-on-host", host.dropout),
-        _graph("random_uniform", "random-host-uniform", "draw-on-host", host.random_uniform),
-        _graph("random_normal", "random-host-normal", "draw-on-host", host.random_normal),
+        _graph("dropout", "dropout-host-mask", "draw-on-host", functions.dropout),
+        _graph("random_uniform", "random-host-uniform", "draw-on-host", functions.random_uniform),
+        _graph("random_normal", "random-host-normal", "draw-on-host", functions.random_normal),
         # Kernels and windows that are too large for a chip (C16, C17, U01): rewrites/kernels.py and pools.py.
         _refused(
             "conv",
@@ -176,7 +171,7 @@ def _rows() -> tuple[Rewrite, ...]:
             kernels.has_phases,
             ("limit:channel_extent",),
         ),
-        _refused("max_pool", "max-pool-steps", pools.pool_in_steps, "cap:pool_window", ("max-pool-width",), EXACT),
+        _refused("max_pool", "max-pool-steps", movement.pool_in_steps, "cap:pool_window", ("max-pool-width",), EXACT),
         # Resizing without a texture engine (table 35.3): legalise/resizes.py `strategy`.
         Rewrite(
             "resize-deconvolution",
@@ -185,7 +180,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "a channel-wise deconvolution by whole factors, with its edges repeated once for linear sampling",
             rounded_weights(1),
-            form=GraphForm(resizes.RESIZES, resizes.resized_by_deconvolution),
+            form=GraphForm(functions.RESIZES, functions.resized_by_deconvolution),
         ),
         Rewrite(
             "resize-products",
@@ -194,7 +189,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "each resized axis in turn on the channels, mixed there by a 1 x 1 convolution",
             rounded_weights(2),
-            form=GraphForm(resizes.RESIZES, resizes.resized_by_products),
+            form=GraphForm(functions.RESIZES, functions.resized_by_products),
         ),
         # Gathers and mirrors without a texture engine: legalise/views.py.
         Rewrite(

@@ -7,33 +7,8 @@ what only moves. The checks at the end refuse everything that no pass could make
 from __future__ import annotations
 
 from aneforge.compiler.legalise import encodings, extents, floors, kernels, resizes, strides, views
-from aneforge.compiler.legalise import extents as groups
-from aneforge.compiler.legalise import extents as products
-from aneforge.compiler.legalise import extents as transposes
-from aneforge.compiler.legalise import floors as legacy
-from aneforge.compiler.legalise import kernels as kernel_memory
-from aneforge.compiler.legalise import kernels as kernel_split
-from aneforge.compiler.legalise import kernels as program_size
-from aneforge.compiler.legalise import views as segments
 
-__all__ = [
-    "LEGALISATION",
-    "encodings",
-    "extents",
-    "floors",
-    "groups",
-    "kernel_memory",
-    "kernel_split",
-    "kernels",
-    "legacy",
-    "products",
-    "program_size",
-    "resizes",
-    "segments",
-    "strides",
-    "transposes",
-    "views",
-]
+__all__ = ["LEGALISATION", "encodings", "extents", "floors", "kernels", "resizes", "strides", "views"]
 
 LEGALISATION = (
     "expand-encodings",

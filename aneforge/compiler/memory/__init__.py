@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from aneforge.compiler.memory import allocation, kernels, layout
-from aneforge.compiler.memory import allocation as residency
-from aneforge.compiler.memory import layout as joins
-from aneforge.compiler.memory import layout as pads
 
-__all__ = ["MEMORY", "allocation", "joins", "kernels", "layout", "pads", "residency"]
+__all__ = ["MEMORY", "allocation", "kernels", "layout"]
 
 MEMORY = (
     "fold-padding",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from aneforge.compiler.schedule import groups as chains
-from aneforge.compiler.schedule import groups as co_issue
-from aneforge.compiler.schedule import groups as engines
-from aneforge.compiler.schedule import groups as task_groups
-from aneforge.compiler.schedule import order
+from aneforge.compiler.schedule import groups, order
 
-__all__ = ["SCHEDULE", "chains", "co_issue", "engines", "order", "task_groups"]
+__all__ = ["SCHEDULE", "groups", "order"]
 
 SCHEDULE = (
     "assign-engines",

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from aneforge.formats.cache import entry as place
+from aneforge.formats.cache import entry
 from aneforge.formats.cache.entry import off
 from aneforge.formats.cache.keys import content_of, key_of, stamp_of
 from aneforge.formats.cache.store import CacheReport, clear, get, put, report
@@ -50,10 +50,10 @@ def load_once(file: Path, options: Mapping[str, Any], read: Callable[[], Graph])
     A graph that was just imported is given back from its entry too: so every load gives the same graph, and none maps
     the user's file, which may be overwritten while the graph lives.
     """
-    folder = place.folder()
-    if folder is None or not place.is_on():
+    folder = entry.folder()
+    if folder is None or not entry.is_on():
         return read()
-    place.most_bytes()  # a setting that is no number is told now, not taken for no cache
+    entry.most_bytes()  # a setting that is no number is told now, not taken for no cache
     try:
         stamp, key = stamp_of(file), key_of(file, options, folder)
     except (OSError, ValueError):

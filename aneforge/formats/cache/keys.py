@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge import files as budgets
+from aneforge import files
 from aneforge.errors import AneforgeError
 from aneforge.files import write_whole
 
@@ -142,7 +142,7 @@ def _version(package: str) -> str:
 
 def _limits() -> Iterator[str]:
     """A budget that is lower than before may refuse the file, so an entry is for the budgets it was read under."""
-    return (f"{name}={budgets.limit(name)}" for name in budgets.LIMITS)
+    return (f"{name}={files.limit(name)}" for name in files.LIMITS)
 
 
 def _written(options: Mapping[str, Any]) -> Iterator[str]:

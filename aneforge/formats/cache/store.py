@@ -18,7 +18,6 @@ from aneforge import text
 from aneforge.errors import AneforgeError, shown
 from aneforge.files import written_file
 from aneforge.formats.cache import entry
-from aneforge.formats.cache import entry as place
 from aneforge.graph.graph import Graph
 
 _ENDING = ".graph"
@@ -47,7 +46,7 @@ def put(folder: Path, key: str, graph: Graph, about: dict[str, Any]) -> bool:
     """Store a graph; False if it is larger than the cache may be, or the folder cannot be written."""
     try:
         size, write = entry.plan(graph, about)
-        if size > place.most_bytes():
+        if size > entry.most_bytes():
             return False
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_room(folder, size)
@@ -65,7 +64,7 @@ def discard(folder: Path, key: str) -> None:
 
 def clear() -> int:
     """Remove every entry; returns how many there were."""
-    folder = place.folder()
+    folder = entry.folder()
     if folder is None:
         return 0
     removed = 0
@@ -104,13 +103,13 @@ class CacheReport:
         return sum(item.bytes for item in self.entries)
 
     def __str__(self) -> str:
-        state = "in use" if self.is_on else f"off ({place.OFF} is set)"
+        state = "in use" if self.is_on else f"off ({entry.OFF} is set)"
         if self.is_on and not self.is_writable:
-            state = f"off: the folder cannot be written; set {place.FOLDER} to another"
+            state = f"off: the folder cannot be written; set {entry.FOLDER} to another"
         rows = [
             ("place", self.folder or "none: this user has no home folder", ""),
             ("state", state, ""),
-            ("size", f"{_megabytes(self.bytes)} of {_megabytes(self.most_bytes)}", f"{place.SIZE} changes the limit"),
+            ("size", f"{_megabytes(self.bytes)} of {_megabytes(self.most_bytes)}", f"{entry.SIZE} changes the limit"),
             ("models", str(len(self.entries)), ""),
         ]
         listed = [
@@ -132,7 +131,7 @@ class CacheReport:
 
 def report() -> CacheReport:
     """What the cache holds now, the most recently used model first."""
-    folder, now = place.folder(), time.time()
+    folder, now = entry.folder(), time.time()
     items = []
     for path in [] if folder is None else _entries(folder):
         with suppress(*entry.DAMAGED):
@@ -142,9 +141,9 @@ def report() -> CacheReport:
     items.sort(key=lambda item: item.unused_s)
     return CacheReport(
         None if folder is None else str(folder),
-        place.is_on(),
+        entry.is_on(),
         folder is not None and _is_writable(folder),
-        place.most_bytes(),
+        entry.most_bytes(),
         tuple(items),
     )
 
@@ -181,7 +180,7 @@ def _make_room(folder: Path, size: int) -> None:
             by_use.append((about.st_mtime_ns, about.st_size, path))
     total = size + sum(count for _, count, _ in by_use)
     for _, count, path in sorted(by_use):
-        if total <= place.most_bytes():
+        if total <= entry.most_bytes():
             break
         with suppress(OSError):
             path.unlink()

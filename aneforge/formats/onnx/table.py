@@ -6,11 +6,10 @@ A key may name several ops that share a row. ``Softmax<13`` is the row of files 
 from __future__ import annotations
 
 from aneforge.formats.onnx import attention, functions, layers, quantised
-from aneforge.formats.onnx import attention as contrib
 from aneforge.formats.ops import OPS
 from aneforge.formats.rows import Row, by_name, functions_of, table
 
-_FUNCTIONS = functions_of(attention, contrib, functions, layers, quantised)
+_FUNCTIONS = functions_of(attention, functions, layers, quantised)
 
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish IsNaN Log Mish Neg Reciprocal Relu "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from aneforge.formats.ops import OPS
 from aneforge.formats.pytorch import functions, layers
-from aneforge.formats.pytorch import functions as indexing
 from aneforge.formats.rows import Row, functions_of, table
 
 _UNARY = (
@@ -219,7 +218,7 @@ _OTHERS = {
 }
 
 ROWS: dict[str, Row] = table(
-    {**_ELEMENTWISE, **_MOVEMENT, **_PICKING, **_WRITING, **_OTHERS}, OPS, functions_of(functions, indexing, layers)
+    {**_ELEMENTWISE, **_MOVEMENT, **_PICKING, **_WRITING, **_OTHERS}, OPS, functions_of(functions, layers)
 )
 
 

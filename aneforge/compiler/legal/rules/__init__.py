@@ -14,7 +14,6 @@ from aneforge.compiler.legal.rules import (
     validators,
     values,
 )
-from aneforge.compiler.legal.rules import layers as movement
 from aneforge.compiler.legal.rules.base import RULES, Limit, Rule, applicable
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "dtypes",
     "extents",
     "layers",
-    "movement",
     "native",
     "norms",
     "programs",
