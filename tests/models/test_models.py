@@ -106,3 +106,46 @@ def _compare(name: str, answer: dict[str, Any], snapshot: dict[str, Any]) -> Non
         return
     assert name in snapshot, "record it: ANEFORGE_SNAPSHOT=write make test-models"
     assert answer == snapshot[name]
+
+
+def dead_nodes(path: Path) -> set[str]:
+    """The nodes of an ONNX file that no output needs, found in the file itself."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    needed = {output.name for output in graph.output}
+    dead = set()
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            inner = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+            needed |= {*node.input, *(name for body in inner for one in body.node for name in one.input)}
+        else:
+            dead.add(node.name)
+    return dead
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_node_of_a_file_is_behind_a_layer_or_has_a_reason(name: str) -> None:
+    for kind, path in files_of(name).items():
+        graph = af.load(path)
+        assert graph.file.nodes, kind
+        assert all(node.origins for node in graph.operations), kind
+        unread = {
+            origin.name
+            for origin, reason in graph.file.without_node(graph.nodes).items()
+            if reason == "nothing reads its result"
+        }
+        dead = dead_nodes(path) if path.suffix == ".onnx" else set()
+        assert unread <= dead, f"{kind}: lost {sorted(unread - dead)[:5]}"
+        numbers = {origin.number for origin in graph.file.nodes}
+        nodes = {node.name: {origin.number for origin in node.origins} for node in graph.nodes}
+        assert set().union(*nodes.values()) <= numbers, f"{kind}: a node has a foreign origin"
+        parts = af.partition(graph, "m1").only
+        on_layers = set(parts.reasons)
+        for model in parts.models.values():
+            for layer in model.program.layers:
+                assert set(layer.sources) <= set(nodes), f"{kind}: layer {layer.name} has a foreign source"
+                on_layers |= set(layer.sources)
+        behind = set().union(*(nodes[source] for source in on_layers if source in nodes))
+        lost = set().union(*(nodes[node.name] for node in graph.operations)) - behind
+        assert not lost, f"{kind}: on no layer: {[o.name for o in graph.file.nodes if o.number in lost][:5]}"
