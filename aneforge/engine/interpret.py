@@ -80,12 +80,10 @@ def node_meanings(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) 
     for name, standing in module.lineage.items():
         if standing.reason is None and standing.shape is not None:
             value = standing.value(lambda op: values[op.uid], lambda move, parts: rules[move.name](move, *parts))
-            meanings[name] = _user_shaped(value, standing.shape)
+            meanings[name] = (value.transpose(0, 2, 1, 3, 4) if len(standing.shape) == 5 else value).reshape(
+                standing.shape
+            )
     return meanings
-
-
-def _user_shaped(value: Array, shape: tuple[int, ...]) -> Array:
-    return (value.transpose(0, 2, 1, 3, 4) if len(shape) == 5 else value).reshape(shape)
 
 
 def _meanings(

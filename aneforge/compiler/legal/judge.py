@@ -101,7 +101,14 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
         findings.append(fold)
     findings.sort(key=_gravest_first)
     if route == "coreml_placement":
-        return _placed_verdict(query, findings, plan.accepted)
+        # Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the
+        # engine's wrong results do not occur there (LA.qdq).
+        if findings and findings[0].verdict in ("cpu", "reject"):
+            return _verdict(findings, plan.accepted, "cpu")
+        device = placed(query)
+        if device == "cpu" and is_tiny(query):
+            findings = [finding for finding in findings if not isinstance(finding, NumberFinding)]
+        return _verdict(findings, plan.accepted, device)
     return _verdict(findings, plan.accepted)
 
 
@@ -158,17 +165,6 @@ def _verdict(findings: list[Finding], accepted: Verdict, placed: str | None = No
         return accepted if placed is None else replace(accepted, placed=placed)
     first = findings[0]
     return Verdict(first.verdict, tuple(findings), placed, first.stage, accepted.route)
-
-
-def _placed_verdict(query: Query, findings: list[Finding], accepted: Verdict) -> Verdict:
-    """Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the engine's
-    wrong results do not occur there (LA.qdq)."""
-    if findings and findings[0].verdict in ("cpu", "reject"):
-        return _verdict(findings, accepted, "cpu")
-    device = placed(query)
-    if device == "cpu" and is_tiny(query):
-        findings = [finding for finding in findings if not isinstance(finding, NumberFinding)]
-    return _verdict(findings, accepted, device)
 
 
 def run_time_only(finding: Finding) -> bool:

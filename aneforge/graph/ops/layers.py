@@ -14,7 +14,7 @@ from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.norm import epsilon, response_norm
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.ops.spatial import rearrange
-from aneforge.graph.shapes import count, number, pair, positive, rank_is
+from aneforge.graph.shapes import count, number, pair, positive, rank_is, same_image
 from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ DIMENSIONS = {"Width": 3, "Height": 2, "Channel": 1}
 class MINMAX_NORM:
     """Each line mapped from its own range to 0 .. 1."""
 
-    @staticmethod
-    def shape(x, dimension, eps):
-        rank_is(x, 4, "input")
-        return x
+    shape = same_image
 
     @staticmethod
     def reference(x, dimension, eps):
@@ -262,10 +259,7 @@ class NATIVE_UNFLATTEN:
 class KERNEL_RASTERIZER:
     """A map unfolded into channels; only the form that changes nothing compiles."""
 
-    @staticmethod
-    def shape(x):
-        rank_is(x, 4, "input")
-        return x
+    shape = same_image
 
     @staticmethod
     def reference(x):

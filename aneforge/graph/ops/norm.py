@@ -9,7 +9,7 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.node import Shape, composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, const
-from aneforge.graph.shapes import axis_of, number, positive
+from aneforge.graph.shapes import axis_of, number, positive, same_shape
 from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ def _channel_gradients(g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, axes: 
 class SOFTMAX:
     """exp(x) over its sum along one axis, the maximum subtracted."""
 
-    @staticmethod
-    def shape(x, axis):
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, axis):
@@ -268,9 +266,7 @@ class CHANNEL_LAYER_NORM:
 class L2_NORM:
     """x over the square root of its sum of squares plus eps, along one axis."""
 
-    @staticmethod
-    def shape(x, axis, eps):
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, axis, eps):

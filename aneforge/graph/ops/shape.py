@@ -11,7 +11,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import Node, Shape, composed, entry, make, op
 from aneforge.graph.ops.extra import scatter
 from aneforge.graph.ops.leaf import as_tensor, const
-from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, whole_number
+from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, same_shape, whole_number
 from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
@@ -179,9 +179,7 @@ class TILE:
 class REVERSE:
     """Elements in opposite order along some axes."""
 
-    @staticmethod
-    def shape(x, axes):
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, axes):
