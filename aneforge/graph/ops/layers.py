@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.node import OpDef, composed, entry, make, op
+from aneforge.graph.node import OpDef, Shape, composed, entry, make, op
 from aneforge.graph.ops.elementwise import maximum, minimum, times
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.norm import epsilon, response_norm
-from aneforge.graph.ops.shape import concat
+from aneforge.graph.ops.shape import concat, reshaping
 from aneforge.graph.ops.spatial import rearrange
 from aneforge.graph.shapes import count, number, pair, positive, rank_is, same_image
 from aneforge.graph.traits import GraphTrait as T
@@ -210,43 +210,25 @@ class BATCH_TO_SPACE:
         return [g.space_to_batch(bh, bw)]
 
 
-@op("flatten", "x", "", T.MOVEMENT, native_layer=True)
-class FLATTEN:
-    """All elements as one line."""
-
-    @staticmethod
-    def shape(x):
-        return (count(x),)
-
-    @staticmethod
-    def reference(x):
-        return x.reshape(-1)
-
-    @staticmethod
-    def derivative(g, y, x):
-        return [g.reshape(x.shape)]
+FLATTEN = reshaping("flatten", "All elements as one line.", "", lambda x: (count(x),), T.MOVEMENT, native_layer=True)
 
 
-@op(
-    "native_unflatten", "x", "size", gate="Unflatten", native_layer=True, backend="unflatten x | size>destination_size"
+def _unflattened(x: Shape, size: Shape) -> Shape:
+    rank_is(x, 4, "input")
+    if count(x[1:]) != count(size):
+        raise GraphError(f"an image of {list(size)} has {count(size)} elements; the input has {count(x[1:])}")
+    return x[0], *size
+
+
+NATIVE_UNFLATTEN = reshaping(
+    "native_unflatten",
+    "A line of channels as an image; every variant fails lowering (layers.json).",
+    "size",
+    _unflattened,
+    gate="Unflatten",
+    native_layer=True,
+    backend="unflatten x | size>destination_size",
 )
-class NATIVE_UNFLATTEN:
-    """A line of channels as an image; every variant fails lowering (layers.json)."""
-
-    @staticmethod
-    def shape(x, size):
-        rank_is(x, 4, "input")
-        if count(x[1:]) != count(size):
-            raise GraphError(f"an image of {list(size)} has {count(size)} elements; the input has {count(x[1:])}")
-        return x[0], *size
-
-    @staticmethod
-    def reference(x, size):
-        return x.reshape(x.shape[0], *size)
-
-    @staticmethod
-    def derivative(g, y, x, size):
-        return [g.reshape(x.shape)]
 
 
 @op(
