@@ -202,14 +202,9 @@ class Tensor(Node):
 
     __invert__ = logical_not
 
-    def __and__(self, other: Tensor) -> Tensor:
-        return elementwise.logical_and(self, other)
-
-    def __or__(self, other: Tensor) -> Tensor:
-        return elementwise.logical_or(self, other)
-
-    def __xor__(self, other: Tensor) -> Tensor:
-        return elementwise.logical_xor(self, other)
+    __and__ = elementwise.logical_and
+    __or__ = elementwise.logical_or
+    __xor__ = elementwise.logical_xor
 
     def cast(self, dtype: str = "fp16") -> Tensor:
         return leaf.cast(self, dtype)
@@ -314,8 +309,7 @@ class Tensor(Node):
     def cumsum(self, axis: int = -1) -> Tensor:
         return reduction.cumsum(self, axis)
 
-    def argmax(self, axis: int = -1) -> Tensor:
-        return ranking.argmax(self, axis)
+    argmax = ranking.argmax
 
     # Normalisation.
 

@@ -9,7 +9,6 @@ from aneforge.compiler.legal.rules import (  # noqa: F401 - importing them regis
     extents,
     layers,
     native,
-    norms,
     programs,
     validators,
     values,
