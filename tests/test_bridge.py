@@ -9,8 +9,7 @@ import pytest
 
 import aneforge as af
 from aneforge.engine.authoring.bridge import own_types
-from aneforge.engine.authoring.native_rules import UNREAD
-from aneforge.engine.authoring.rules import RULES
+from aneforge.engine.authoring.native_rules import RULES, UNREAD
 from aneforge.engine.native import layer_types
 from aneforge.graph.node import definitions
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aneforge.compiler.legalise.kernels import kernel_of
+from aneforge.compiler.legalise.encodings import decoded_kernel
+from aneforge.compiler.legalise.kernels import kernel_of, side_constants_size, stored_size
 from aneforge.compiler.legalise.views import is_bridge
 from aneforge.compiler.plan import Buffer, Name, Plan, Segment, StoredWeight, TaskGroup, plan_of, with_peaks
 from aneforge.compiler.schedule.groups import steps_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.stored import stored_weight
 from aneforge.engine.ir import AnecError, Module, Op
 
 _PLACE = ("space", "live", "channel_stride", "row_stride", "buffer_offset", "address")
@@ -161,3 +161,28 @@ def _weights(module: Module) -> Iterator[StoredWeight]:
         if "kernel_bytes" in op.labels:
             labels = op.unmark(_PACKED)
             yield stored_weight(module, op, readers.get(op), labels["address"], labels.get("kernel_path"))
+
+
+def stored_weight(module: Module, op: Op, reader: Op | None, address: int, path: str | None) -> StoredWeight:
+    """One stored constant with what its labels and the op that reads it as a kernel say."""
+    assert op.type is not None
+    encoding = op.labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype)
+    size = stored_size(module, op)
+    beside = 0 if reader is None else side_constants_size(module, reader)
+    key = op.attrs["weight"]
+    numbers = module.weights.get(key)
+    if numbers is not None and reader is not None:
+        numbers = decoded_kernel(module, reader)  # a recipe: nothing is computed before it is read
+    return StoredWeight(
+        key,
+        op.sources,
+        op.type.shape,
+        encoding,
+        size,
+        size + beside,
+        address,
+        op.labels.get("weight_flow"),
+        path,
+        op.labels.get("folded"),
+        numbers,
+    )

@@ -26,8 +26,6 @@ from aneforge.engine.lineage import Standing
 from aneforge.engine.text import write
 
 # The objects of the plan as a program shows them: each layer by its place in the schedule.
-ProgramBuffer = Buffer
-ProgramTaskGroup = TaskGroup
 ProgramSegment = Segment
 ProgramWeight = StoredWeight
 

@@ -6,7 +6,7 @@ same pass: an input stands for the value of such a node, and what it reads leave
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aneforge.chips.chip import Target
@@ -64,17 +64,12 @@ def _surveyed(first: Branch) -> list[Surveyed]:
             waiting += run_branch(branch, passes, answer=_go_on)
         else:
             left = None if branch.ended else branch.draft
-            records = _by_node(branch.draft.all_records)
+            by_node: dict[str, dict[Record, None]] = {}
+            for record in branch.draft.all_records:
+                by_node.setdefault(record.node, {})[record] = None
+            records = {node: list(known) for node, known in by_node.items()}
             surveyed.append(Surveyed(branch.targets, branch.refusals, records, left, branch.log))
     return surveyed
-
-
-def _by_node(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records of each node, each once."""
-    by_node: dict[str, dict[Record, None]] = {}
-    for record in records:
-        by_node.setdefault(record.node, {})[record] = None
-    return {node: list(known) for node, known in by_node.items()}
 
 
 def _passes_to_repeat(branch: Branch) -> list[Pass]:

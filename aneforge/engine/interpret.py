@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 
 import numpy as np
 
@@ -23,23 +24,8 @@ Rule = Callable[..., Array]
 
 @cache
 def _rules() -> dict[str, Rule]:
-    from aneforge.engine import (
-        interpret_contraction,
-        interpret_movement,
-        interpret_pointwise,
-        interpret_reduction,
-        interpret_spatial,
-        interpret_units,
-    )
-
-    groups = (
-        interpret_contraction,
-        interpret_movement,
-        interpret_pointwise,
-        interpret_reduction,
-        interpret_spatial,
-        interpret_units,
-    )
+    names = ("contraction", "movement", "pointwise", "reduction", "spatial", "units")
+    groups = [import_module(f"aneforge.engine.interpret_{name}") for name in names]
     return {f"anec.{name}": rule for group in groups for name, rule in group.RULES.items()}
 
 
@@ -80,12 +66,10 @@ def node_meanings(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) 
     for name, standing in module.lineage.items():
         if standing.reason is None and standing.shape is not None:
             value = standing.value(lambda op: values[op.uid], lambda move, parts: rules[move.name](move, *parts))
-            meanings[name] = _user_shaped(value, standing.shape)
+            meanings[name] = (value.transpose(0, 2, 1, 3, 4) if len(standing.shape) == 5 else value).reshape(
+                standing.shape
+            )
     return meanings
-
-
-def _user_shaped(value: Array, shape: tuple[int, ...]) -> Array:
-    return (value.transpose(0, 2, 1, 3, 4) if len(shape) == 5 else value).reshape(shape)
 
 
 def _meanings(
@@ -93,7 +77,6 @@ def _meanings(
 ) -> Iterator[tuple[Op, list[Array], Array | None]]:
     """Every op with its operands and its result; the result is None for the op that names the outputs. The caller
     keeps the values that are still needed."""
-    rules = _rules()
     for op in module.ops:
         operands = [values[operand.uid] for operand in op.operands]
         if op.name == "anec.live_out":
@@ -101,7 +84,7 @@ def _meanings(
         elif op.is_a(Trait.PORT) or op.is_a(Trait.INPUT):
             yield op, operands, _leaf(module, op, feeds)
         else:
-            yield op, operands, _apply(rules, op, operands, named_constants(module, op))
+            yield op, operands, _apply(op, operands, named_constants(module, op))
 
 
 def _feeds_by_name(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
@@ -158,10 +141,8 @@ def laid_out(array: Array, shape: tuple[int, ...]) -> Array:
     return array.reshape(shape)
 
 
-def _apply(rules: Mapping[str, Rule], op: Op, operands: list[Array], named: Mapping[str, Array]) -> Array:
-    rule = rules.get(op.name)
-    if rule is None:
-        raise AnecError(f"{op.name}: the interpreter has no rule for this op")
+def _apply(op: Op, operands: list[Array], named: Mapping[str, Array]) -> Array:
+    rule = rule_of(op)
     try:
         with np.errstate(all="ignore"):
             result = np.asarray(rule(op, *operands, **named))

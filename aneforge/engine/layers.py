@@ -22,7 +22,8 @@ def layer_of(op: Op) -> NativeLayer | None:
     """The layer of an op, or None for an op that is none."""
     if op.kind == "unit":
         return NativeLayer(op.attrs["type"], op.attrs["params"], _bottoms(op, len(op.operands)))
-    if _is_dynamic_gain(op):
+    # Gain or offset that come at run time are a layer of its own. Stored ones are part of the static one.
+    if op.kind == "gain_offset_control" and any(operand.kind != "const_in" for operand in op.operands[1:]):
         bias_only = {"BiasOnly": True} if len(op.operands) == 2 else {}
         return NativeLayer("DynamicGOC", bias_only, _bottoms(op, len(op.operands)))
     unit = op.spec.unit
@@ -35,11 +36,6 @@ def layer_of(op: Op) -> NativeLayer | None:
         if setting.form:
             params |= _FORMS[setting.form](op, op[setting.name] if setting.name else None, setting.theirs)
     return NativeLayer(unit.name, params, bottoms, _fields(op))
-
-
-def _is_dynamic_gain(op: Op) -> bool:
-    """Whether gain or offset come at run time, which is a layer of its own. Stored ones are part of the static one."""
-    return op.kind == "gain_offset_control" and any(operand.kind != "const_in" for operand in op.operands[1:])
 
 
 def _bottoms(op: Op, count: int) -> tuple[Shape, ...]:

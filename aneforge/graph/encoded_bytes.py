@@ -71,7 +71,11 @@ def to_bytes(weight: Encoded) -> bytes:
 
 def _part_bytes(name: str, part: np.ndarray, bits: int) -> bytes:
     if bits == 16:
-        return _half_bytes(name, part)
+        with np.errstate(over="ignore"):
+            half = part.astype("<f2")
+        if part.dtype != np.float16 and not np.array_equal(half.astype(np.float64), part.astype(np.float64)):
+            raise GraphError(f"{name} of a weight: fp16 does not hold its numbers exactly. Use fp16 numbers.")
+        return half.tobytes()
     if bits == 1 and part.dtype == bool:
         return np.packbits(part.reshape(-1), bitorder="little").tobytes()
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if part.dtype.kind == "i" else (0, (1 << bits) - 1)
@@ -79,14 +83,6 @@ def _part_bytes(name: str, part: np.ndarray, bits: int) -> bytes:
     if least < low or most > high:
         raise GraphError(f"{name} of a weight: {least} to {most} do not fit {bits} bits, which hold {low} to {high}")
     return pack_codes(part, bits)
-
-
-def _half_bytes(name: str, part: np.ndarray) -> bytes:
-    with np.errstate(over="ignore"):
-        half = part.astype("<f2")
-    if part.dtype != np.float16 and not np.array_equal(half.astype(np.float64), part.astype(np.float64)):
-        raise GraphError(f"{name} of a weight: fp16 does not hold its numbers exactly. Use fp16 numbers.")
-    return half.tobytes()
 
 
 def pack_codes(codes: np.ndarray, bits: int) -> bytes:

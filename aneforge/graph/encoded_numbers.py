@@ -46,7 +46,14 @@ def decoded(weight: Encoded) -> np.ndarray:
 def decoded_halves(weight: Encoded) -> np.ndarray:
     """The numbers rounded to fp16 once, ties to even: the bits of ``decoded(weight).astype(float16)``."""
     if weight.form == "sparse":
-        return _scattered(weight)
+        assert weight.mask is not None
+        values, mask = _kept_halves(weight), np.ascontiguousarray(weight.mask).reshape(-1)
+        numbers, used = np.zeros(mask.size, np.float16), 0
+        for first in range(0, mask.size, _AT_ONCE):
+            places = np.flatnonzero(mask[first : first + _AT_ONCE])
+            numbers[first : first + _AT_ONCE][places] = values[used : used + places.size]
+            used += places.size
+        return numbers.reshape(weight.shape)
     if weight.form in FP8 and weight.scale is None:
         return _by_bytes(weight.codes, fp8_values(weight.form))
     if weight.form == "palette" and weight.scale is None:
@@ -85,17 +92,6 @@ def _kept_halves(weight: Encoded) -> np.ndarray:
     if weight.table is None or weight.codes.dtype != np.uint8:
         return _as_halves(_kept(weight))
     return _by_bytes(weight.codes, _as_halves(weight.table.reshape(-1)))
-
-
-def _scattered(weight: Encoded) -> np.ndarray:
-    assert weight.mask is not None
-    values, mask = _kept_halves(weight), np.ascontiguousarray(weight.mask).reshape(-1)
-    numbers, used = np.zeros(mask.size, np.float16), 0
-    for first in range(0, mask.size, _AT_ONCE):
-        places = np.flatnonzero(mask[first : first + _AT_ONCE])
-        numbers[first : first + _AT_ONCE][places] = values[used : used + places.size]
-        used += places.size
-    return numbers.reshape(weight.shape)
 
 
 def _by_bytes(codes: np.ndarray, table: np.ndarray) -> np.ndarray:

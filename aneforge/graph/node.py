@@ -293,7 +293,8 @@ def make(
     if signature is None:
         signature = _signatures.keep(key, _infer(declared, settings, types, uniform, weight))
     if len(signature.shape) > MAX_RANK and not _any_rank.get():
-        raise _located(declared.name, f"{_too_many_axes(signature.shape)}{_operand_shapes(inputs, {})}")
+        rank = f"result {list(signature.shape)} has rank {len(signature.shape)}; no engine takes more than {MAX_RANK}"
+        raise _located(declared.name, f"{rank}{_operand_shapes(inputs, {})}")
     where = _caller() if placed else None
     if signature.takes_stored:
         for operand in inputs:
@@ -419,10 +420,6 @@ def many_axes() -> Iterator[None]:
         yield
     finally:
         _any_rank.reset(token)
-
-
-def _too_many_axes(shape: Shape) -> str:
-    return f"result {list(shape)} has rank {len(shape)}; no engine takes more than {MAX_RANK}"
 
 
 @contextmanager

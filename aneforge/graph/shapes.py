@@ -108,6 +108,12 @@ def rank_is(shape: Shape, rank: int, what: str) -> None:
         raise GraphError(f"{what} must have rank {rank}, not {len(shape)} ({list(shape)})")
 
 
+def same_image(x: Shape, **_: Any) -> Shape:
+    """The shape of an op that keeps that of its map [N, C, H, W]."""
+    rank_is(x, 4, "input")
+    return x
+
+
 def count(shape: Shape) -> int:
     return math.prod(shape)
 

@@ -166,22 +166,14 @@ def _along(x: Tensor, axis: int) -> list[int]:
     return [extent if place == axis % x.ndim else 1 for place, extent in enumerate(x.shape)]
 
 
-def _rms(node: Tensor, x: Tensor, gamma: Tensor) -> Tensor:
-    return _gained(_scaled_to_one(x, [x.ndim - 1], node.attrs["eps"]), _along(x, -1), gamma)
+def _plain_norm(axes_of: Callable[[Tensor], list[int]]) -> Callable[..., Tensor]:
+    def form(node: Tensor, x: Tensor, *affine: Tensor) -> Tensor:
+        axes, along = axes_of(x), node.definition.vector_axis
+        assert along is not None
+        centred = x - x.mean(axes) if node.is_a(GraphTrait.CENTRED) else x
+        return _gained(_scaled_to_one(centred, axes, node.attrs["eps"]), _along(x, along), *affine)
 
-
-def _layer(node: Tensor, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-    axes = [x.ndim - 1]
-    return _gained(_scaled_to_one(x - x.mean(axes), axes, node.attrs["eps"]), _along(x, -1), gamma, beta)
-
-
-def _channels(node: Tensor, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-    return _gained(_scaled_to_one(x - x.mean([1]), [1], node.attrs["eps"]), _along(x, 1), gamma, beta)
-
-
-def _space(node: Tensor, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-    axes = list(range(2, x.ndim))
-    return _gained(_scaled_to_one(x - x.mean(axes), axes, node.attrs["eps"]), _along(x, 1), gamma, beta)
+    return form
 
 
 def _groups(node: Tensor, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
@@ -193,17 +185,13 @@ def _groups(node: Tensor, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
     return _gained(unit, _along(x, 1), gamma, beta)
 
 
-def _l2(node: Tensor, x: Tensor) -> Tensor:
-    return _scaled_to_one(x, [node.attrs["axis"]], node.attrs["eps"], mean=False)
-
-
 _NORMS: dict[str, Callable[..., Tensor]] = {
-    "rms_norm": _rms,
-    "layer_norm": _layer,
-    "channel_layer_norm": _channels,
-    "instance_norm": _space,
+    "rms_norm": _plain_norm(lambda x: [x.ndim - 1]),
+    "layer_norm": _plain_norm(lambda x: [x.ndim - 1]),
+    "channel_layer_norm": _plain_norm(lambda x: [1]),
+    "instance_norm": _plain_norm(lambda x: list(range(2, x.ndim))),
     "group_norm": _groups,
-    "l2_norm": _l2,
+    "l2_norm": lambda node, x: _scaled_to_one(x, [node.attrs["axis"]], node.attrs["eps"], mean=False),
 }
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aneforge.errors import GraphError, shown
 from aneforge.graph import node
-from aneforge.graph.node import Node, Shape
+from aneforge.graph.node import Node
 from aneforge.graph.ops import contraction, elementwise, layers, leaf, norm, ranking, reduction, shape, spatial
 from aneforge.graph.ops.elementwise import UNARY
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aneforge.graph.graph import Graph
 
 C = TypeVar("C")
+P = ParamSpec("P")
 _PLAIN = {
     "__array__",
     "__array_function__",
@@ -37,6 +38,33 @@ def _entries(cls: C) -> C:
         if callable(member) and hasattr(member, "__code__"):
             setattr(cls, name, node.entry(member))
     return cls
+
+
+def _method(name: str, call: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """A function as a method of that name, which errors and pages about the API say."""
+    call.__name__, call.__qualname__ = name, f"Tensor.{name}"
+    return call
+
+
+def _function(name: str) -> Callable[[Tensor], Tensor]:
+    def call(self: Tensor) -> Tensor:
+        return node.make(UNARY[name], (self,))
+
+    return _method(name, call)
+
+
+def _operator(name: str, declared: node.OpDef, is_reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
+    def call(self: Tensor, other: Any) -> Tensor:
+        return elementwise.binary(declared, other, self) if is_reflected else elementwise.binary(declared, self, other)
+
+    return _method(name, call)
+
+
+def _reduction(name: str):  # noqa: ANN202 - the default of axes has no short type
+    def call(self: Tensor, axes: Any = None) -> Tensor:
+        return reduction.reduce(name, self, axes)
+
+    return _method(name, call)
 
 
 @_entries
@@ -116,41 +144,18 @@ class Tensor(Node):
 
     # Arithmetic.
 
-    def __add__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.ADD, self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.ADD, other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.SUB, self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.SUB, other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.MUL, self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.MUL, other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.DIV, self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.DIV, other, self)
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.FLOOR_DIV, self, other)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.MOD, self, other)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.POW, self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.POW, other, self)
+    __add__ = _operator("__add__", elementwise.ADD)
+    __radd__ = _operator("__radd__", elementwise.ADD, is_reflected=True)
+    __sub__ = _operator("__sub__", elementwise.SUB)
+    __rsub__ = _operator("__rsub__", elementwise.SUB, is_reflected=True)
+    __mul__ = _operator("__mul__", elementwise.MUL)
+    __rmul__ = _operator("__rmul__", elementwise.MUL, is_reflected=True)
+    __truediv__ = _operator("__truediv__", elementwise.DIV)
+    __rtruediv__ = _operator("__rtruediv__", elementwise.DIV, is_reflected=True)
+    __floordiv__ = _operator("__floordiv__", elementwise.FLOOR_DIV)
+    __mod__ = _operator("__mod__", elementwise.MOD)
+    __pow__ = _operator("__pow__", elementwise.POW)
+    __rpow__ = _operator("__rpow__", elementwise.POW, is_reflected=True)
 
     def __neg__(self) -> Tensor:
         return self * -1.0
@@ -175,24 +180,12 @@ class Tensor(Node):
 
     # Comparisons give bool tensors.
 
-    def equal(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.COMPARISONS["equal"], self, other)
-
-    def not_equal(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.COMPARISONS["not_equal"], self, other)
-
-    def less(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.COMPARISONS["less"], self, other)
-
-    def less_equal(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.COMPARISONS["less_equal"], self, other)
-
-    def greater(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.COMPARISONS["greater"], self, other)
-
-    def greater_equal(self, other: Any) -> Tensor:
-        return elementwise.binary(elementwise.COMPARISONS["greater_equal"], self, other)
-
+    equal = _operator("equal", elementwise.COMPARISONS["equal"])
+    not_equal = _operator("not_equal", elementwise.COMPARISONS["not_equal"])
+    less = _operator("less", elementwise.COMPARISONS["less"])
+    less_equal = _operator("less_equal", elementwise.COMPARISONS["less_equal"])
+    greater = _operator("greater", elementwise.COMPARISONS["greater"])
+    greater_equal = _operator("greater_equal", elementwise.COMPARISONS["greater_equal"])
     __lt__ = less
     __le__ = less_equal
     __gt__ = greater
@@ -209,110 +202,50 @@ class Tensor(Node):
 
     __invert__ = logical_not
 
-    def __and__(self, other: Tensor) -> Tensor:
-        return elementwise.logical_and(self, other)
-
-    def __or__(self, other: Tensor) -> Tensor:
-        return elementwise.logical_or(self, other)
-
-    def __xor__(self, other: Tensor) -> Tensor:
-        return elementwise.logical_xor(self, other)
+    __and__ = elementwise.logical_and
+    __or__ = elementwise.logical_or
+    __xor__ = elementwise.logical_xor
 
     def cast(self, dtype: str = "fp16") -> Tensor:
         return leaf.cast(self, dtype)
 
     def ones(self) -> Tensor:
         """A constant of ones of this shape (gradients of reductions need it)."""
-        return leaf.const(_ones(self.shape))
+        import numpy as np
+
+        return leaf.const(np.ones(self.shape, np.float16))
 
     # Pointwise functions.
 
-    def relu(self) -> Tensor:
-        return node.make(UNARY["relu"], (self,))
-
-    def relu6(self) -> Tensor:
-        return node.make(UNARY["relu6"], (self,))
-
-    def gelu(self) -> Tensor:
-        return node.make(UNARY["gelu"], (self,))
-
-    def silu(self) -> Tensor:
-        return node.make(UNARY["silu"], (self,))
-
-    def sigmoid(self) -> Tensor:
-        return node.make(UNARY["sigmoid"], (self,))
-
-    def tanh(self) -> Tensor:
-        return node.make(UNARY["tanh"], (self,))
-
-    def exp(self) -> Tensor:
-        return node.make(UNARY["exp"], (self,))
-
-    def exp2(self) -> Tensor:
-        return node.make(UNARY["exp2"], (self,))
-
-    def sqrt(self) -> Tensor:
-        return node.make(UNARY["sqrt"], (self,))
-
-    def abs(self) -> Tensor:
-        return node.make(UNARY["abs"], (self,))
-
-    def square(self) -> Tensor:
-        return node.make(UNARY["square"], (self,))
-
-    def sin(self) -> Tensor:
-        return node.make(UNARY["sin"], (self,))
-
-    def cos(self) -> Tensor:
-        return node.make(UNARY["cos"], (self,))
-
-    def tan(self) -> Tensor:
-        return node.make(UNARY["tan"], (self,))
-
-    def asin(self) -> Tensor:
-        return node.make(UNARY["asin"], (self,))
-
-    def acos(self) -> Tensor:
-        return node.make(UNARY["acos"], (self,))
-
-    def atan(self) -> Tensor:
-        return node.make(UNARY["atan"], (self,))
-
-    def sinh(self) -> Tensor:
-        return node.make(UNARY["sinh"], (self,))
-
-    def cosh(self) -> Tensor:
-        return node.make(UNARY["cosh"], (self,))
-
-    def asinh(self) -> Tensor:
-        return node.make(UNARY["asinh"], (self,))
-
-    def acosh(self) -> Tensor:
-        return node.make(UNARY["acosh"], (self,))
-
-    def atanh(self) -> Tensor:
-        return node.make(UNARY["atanh"], (self,))
-
-    def erf(self) -> Tensor:
-        return node.make(UNARY["erf"], (self,))
-
-    def softplus(self) -> Tensor:
-        return node.make(UNARY["softplus"], (self,))
-
-    def softsign(self) -> Tensor:
-        return node.make(UNARY["softsign"], (self,))
-
-    def floor(self) -> Tensor:
-        return node.make(UNARY["floor"], (self,))
-
-    def ceil(self) -> Tensor:
-        return node.make(UNARY["ceil"], (self,))
-
-    def round(self) -> Tensor:
-        return node.make(UNARY["round"], (self,))
-
-    def sign(self) -> Tensor:
-        return node.make(UNARY["sign"], (self,))
+    relu = _function("relu")
+    relu6 = _function("relu6")
+    gelu = _function("gelu")
+    silu = _function("silu")
+    sigmoid = _function("sigmoid")
+    tanh = _function("tanh")
+    exp = _function("exp")
+    exp2 = _function("exp2")
+    sqrt = _function("sqrt")
+    abs = _function("abs")
+    square = _function("square")
+    sin = _function("sin")
+    cos = _function("cos")
+    tan = _function("tan")
+    asin = _function("asin")
+    acos = _function("acos")
+    atan = _function("atan")
+    sinh = _function("sinh")
+    cosh = _function("cosh")
+    asinh = _function("asinh")
+    acosh = _function("acosh")
+    atanh = _function("atanh")
+    erf = _function("erf")
+    softplus = _function("softplus")
+    softsign = _function("softsign")
+    floor = _function("floor")
+    ceil = _function("ceil")
+    round = _function("round")
+    sign = _function("sign")
 
     def log(self, eps: float = 0.0) -> Tensor:
         return elementwise.scaled("log", self, eps)
@@ -329,10 +262,7 @@ class Tensor(Node):
     def leaky_relu(self, alpha: float = 0.01) -> Tensor:
         return elementwise.scaled("leaky_relu", self, alpha)
 
-    def clip(self, lo: float, hi: float) -> Tensor:
-        return elementwise.clip(self, lo, hi)
-
-    clamp = clip
+    clip = clamp = elementwise.clip
 
     def scaled_tanh(self, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
         return elementwise.scaled("scaled_tanh", self, alpha, beta)
@@ -352,8 +282,7 @@ class Tensor(Node):
     def linear_activation(self, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
         return elementwise.scaled("linear_activation", self, alpha, beta)
 
-    def prelu(self, alpha: Any) -> Tensor:
-        return elementwise.prelu(self, alpha)
+    prelu = elementwise.prelu
 
     # Products.
 
@@ -367,38 +296,20 @@ class Tensor(Node):
 
     # Reductions keep their axes.
 
-    def sum(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("sum", self, axes)
-
-    def mean(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("mean", self, axes)
-
-    def amax(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("amax", self, axes)
-
-    def amin(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("amin", self, axes)
-
-    def sum_square(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("sum_square", self, axes)
-
-    def l1_norm(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("l1_norm", self, axes)
-
-    def log_sum(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("log_sum", self, axes)
-
-    def reduce_log_sum_exp(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("reduce_log_sum_exp", self, axes)
-
-    def prod(self, axes: Any = None) -> Tensor:
-        return reduction.reduce("prod", self, axes)
+    sum = _reduction("sum")
+    mean = _reduction("mean")
+    amax = _reduction("amax")
+    amin = _reduction("amin")
+    sum_square = _reduction("sum_square")
+    l1_norm = _reduction("l1_norm")
+    log_sum = _reduction("log_sum")
+    reduce_log_sum_exp = _reduction("reduce_log_sum_exp")
+    prod = _reduction("prod")
 
     def cumsum(self, axis: int = -1) -> Tensor:
         return reduction.cumsum(self, axis)
 
-    def argmax(self, axis: int = -1) -> Tensor:
-        return ranking.argmax(self, axis)
+    argmax = ranking.argmax
 
     # Normalisation.
 
@@ -423,13 +334,8 @@ class Tensor(Node):
 
     # Space.
 
-    def max_pool(self, k: Any, stride: Any = None, pad: Any = 0, ceil_mode: bool = False) -> Tensor:
-        return spatial.max_pool(self, k, stride, pad, ceil_mode)
-
-    def avg_pool(
-        self, k: Any, stride: Any = None, pad: Any = 0, ceil_mode: bool = False, exclude_pad: bool = False
-    ) -> Tensor:
-        return spatial.avg_pool(self, k, stride, pad, ceil_mode, exclude_pad)
+    max_pool = spatial.max_pool
+    avg_pool = spatial.avg_pool
 
     def upsample(self, scale: Any = 2) -> Tensor:
         return spatial.upsample(self, scale)
@@ -439,12 +345,6 @@ class Tensor(Node):
 
     def batch_to_space(self, bh: int, bw: int) -> Tensor:
         return layers.batch_to_space(self, bh, bw)
-
-
-def _ones(extents: Shape) -> Any:
-    import numpy as np
-
-    return np.ones(extents, np.float16)
 
 
 node.factory.tensor = Tensor

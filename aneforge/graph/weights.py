@@ -108,7 +108,14 @@ _INFINITE = 0x7C00
 def intern_weight(values: Any, what: str = "weight") -> Weight:
     """The one :class:`Weight` with these contents. Numbers that are fp16 in a mapped file stay in the file."""
     if isinstance(values, Encoded):
-        return _intern_encoded(values, what)
+        key = values.key
+        weight = _table.get(key)
+        if weight is None:
+            if _peak(values.decode(np.float16)) >= _INFINITE:
+                _as_fp16(values.decode(), what)  # refuses what fp16 cannot hold now, not at the first read
+            frozen = values.frozen()
+            weight = _interned(Weight(key, None, frozen.shape, partial(frozen.decode, np.float16), frozen))
+        return weight
     array = _as_fp16(values, what)
     return intern_fp16(array, copy=array is values or np.may_share_memory(array, np.asarray(values)))
 
@@ -144,17 +151,6 @@ def _interned(weight: Weight) -> Weight:
     """The weight that the table has under this key: this one, unless another thread was faster."""
     with _table_lock:
         return _table.setdefault(weight.key, weight)
-
-
-def _intern_encoded(values: Encoded, what: str) -> Weight:
-    key = values.key
-    weight = _table.get(key)
-    if weight is None:
-        if _peak(values.decode(np.float16)) >= _INFINITE:
-            _as_fp16(values.decode(), what)  # refuses what fp16 cannot hold now, not when the numbers are first read
-        frozen = values.frozen()
-        weight = _interned(Weight(key, None, frozen.shape, partial(frozen.decode, np.float16), frozen))
-    return weight
 
 
 def lies_in_file(array: np.ndarray) -> bool:

@@ -367,8 +367,9 @@ def products_to_convolutions(module: Module, chip: Facts) -> int:
         layout = stored.type
         if stored.kind != "const_in" or layout is None or layout.bytes >= limit or source.shape[2] > widest:
             return None
+        # A stored number for each output: outputs lie on the width here and on the channels there.
         if (op.kind == "matmul" and op["transpose_lhs"]) or not all(
-            _bias_per_output(op, bias) for bias in op.operands[2:]
+            bias.kind == "const_in" and bias.shape == (1, 1, 1, 1, op.shape[4]) for bias in op.operands[2:]
         ):
             return None
         key = op.kind, stored, "transpose_rhs" in op.attrs
@@ -399,11 +400,6 @@ def _kernel(module: Module, op: Op) -> Weight | None:
     return moved_weight(
         "turned into a kernel", weight, shape, lambda matrix: matrix.reshape(rows, columns).T.reshape(shape)
     )
-
-
-def _bias_per_output(op: Op, bias: Op) -> bool:
-    """Whether a bias is a stored number for each output; outputs lie on the width here and on the channels there."""
-    return bias.kind == "const_in" and bias.shape == (1, 1, 1, 1, op.shape[4])
 
 
 def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:

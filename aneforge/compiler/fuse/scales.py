@@ -181,7 +181,15 @@ def constants_to_gain_offset(module: Module, chip: Facts) -> int:
         live, weight, first = affine
         key = (weight.key, op.kind, first)
         if key not in constants:
-            constants[key] = _gain_and_offset(walk, op, weight, first)
+            vector = weight.array.astype(np.float64).reshape(-1)
+            one, zero = np.ones_like(vector), np.zeros_like(vector)
+            gain, offset = {
+                "mult": (vector, zero),
+                "add": (one, vector),
+                "sub": (-one, vector) if first else (one, -vector),
+            }[op.kind]
+            size = TensorType((1, 1, vector.size, 1, 1))
+            constants[key] = walk.constant(gain, size, op.sources), walk.constant(offset, size, op.sources)
         assert op.type is not None
         return walk.emit("anec.gain_offset_control", [live, *constants[key]], op.type, None, op.sources)
 
@@ -200,19 +208,6 @@ def _affine(module: Module, op: Op) -> tuple[Op, Weight, bool] | None:
     if (n, d, h, w) != (1, 1, 1, 1) or live.type != op.type:
         return None  # neither singular nor per channel, or the op broadcasts the live operand
     return live, constant, first
-
-
-def _gain_and_offset(walk: Rewriter, op: Op, weight: Weight, first: bool) -> tuple[Op, Op]:
-    """The stored gain and offset that an add, sub or mult with a constant stands for."""
-    vector = weight.array.astype(np.float64).reshape(-1)
-    one, zero = np.ones_like(vector), np.zeros_like(vector)
-    gain, offset = {
-        "mult": (vector, zero),
-        "add": (one, vector),
-        "sub": (-one, vector) if first else (one, -vector),
-    }[op.kind]
-    size = TensorType((1, 1, vector.size, 1, 1))
-    return walk.constant(gain, size, op.sources), walk.constant(offset, size, op.sources)
 
 
 @pass_(

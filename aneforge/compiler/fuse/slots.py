@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from aneforge.chips import store
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Pattern, Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.engine.ir import Module, Op
@@ -125,11 +124,6 @@ def has_room(end: Op, follower: Op) -> bool:
             return False
         last = place
     return True
-
-
-def slot_count() -> int:
-    """How many slots the data names; ``SLOTS`` must have as many."""
-    return len(store.load("fusion")["epilogue_slots"])
 
 
 # Activation pairs that one activation can stand for.

@@ -71,7 +71,12 @@ def judgements(
     unknown = _unknown_table(chip)
     results: list[Judgement] = []
     for node in graph.nodes:
-        if node.definition.leaf and not node.is_a(GraphTrait.DRAWN) and not _hands_on_integers(node, graph):
+        # Integers that go from an input to the caller unchanged are judged too; no program has a port for them.
+        if (
+            node.definition.leaf
+            and not node.is_a(GraphTrait.DRAWN)
+            and not (node.dtype == "int32" and any(node is output for output in graph.outputs))
+        ):
             continue
         findings = unknown or findings_of(node.signature, chip, requested, authored)
         if findings:
@@ -86,11 +91,6 @@ def judgements(
         results += _results(graph, chip, refused)
     results.sort(key=lambda judgement: judgement.node.uid)
     return results
-
-
-def _hands_on_integers(node: Tensor, graph: Graph) -> bool:
-    """Whether integers go from an input to the caller unchanged; no program has a port for them."""
-    return node.dtype == "int32" and any(node is output for output in graph.outputs)
 
 
 def _unknown_table(chip: Facts) -> Findings:

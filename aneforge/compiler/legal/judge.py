@@ -16,9 +16,12 @@ from aneforge.compiler.legal.rules import RULES, Limit, Rule, applicable
 from aneforge.compiler.legal.rules.base import CHIP, STAGES, OneOf, Over, Structure, is_elsewhere, rule_reads
 from aneforge.compiler.legal.rules.programs import is_tiny, placed
 from aneforge.compiler.legal.rules.status import attested, op_answer
-from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
 from aneforge.compiler.legal.words import filled
 from aneforge.errors import DataError, UnknownNameError, nearest
+
+# Weight encodings that a chip may expand before it runs the op, and the fact that says so of each.
+_STREAMS = {"int8": "int8", "int8_affine": "int8", "blockwise": "blockwise"}
+_FOLD_READS = tuple(f"stream:{encoding}" for encoding in sorted(set(_STREAMS.values())))
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class _Plan:
 @cache
 def legality_reads() -> tuple[str, ...]:
     """Every fact of a chip that a verdict may depend on."""
-    return (*rule_reads(), *FOLD_READS)
+    return (*rule_reads(), *_FOLD_READS)
 
 
 def judge(query: Query, target: Target, route: str = "conversion") -> Verdict:
@@ -96,12 +99,19 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         name = rule_.id if rule_ is not None else "no rule"
         raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
-    fold = fold_finding(query, chip, route)
+    fold = _fold_finding(query, chip, route)
     if fold is not None:
         findings.append(fold)
     findings.sort(key=_gravest_first)
     if route == "coreml_placement":
-        return _placed_verdict(query, findings, plan.accepted)
+        # Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the
+        # engine's wrong results do not occur there (LA.qdq).
+        if findings and findings[0].verdict in ("cpu", "reject"):
+            return _verdict(findings, plan.accepted, "cpu")
+        device = placed(query)
+        if device == "cpu" and is_tiny(query):
+            findings = [finding for finding in findings if not isinstance(finding, NumberFinding)]
+        return _verdict(findings, plan.accepted, device)
     return _verdict(findings, plan.accepted)
 
 
@@ -158,17 +168,6 @@ def _verdict(findings: list[Finding], accepted: Verdict, placed: str | None = No
         return accepted if placed is None else replace(accepted, placed=placed)
     first = findings[0]
     return Verdict(first.verdict, tuple(findings), placed, first.stage, accepted.route)
-
-
-def _placed_verdict(query: Query, findings: list[Finding], accepted: Verdict) -> Verdict:
-    """Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the engine's
-    wrong results do not occur there (LA.qdq)."""
-    if findings and findings[0].verdict in ("cpu", "reject"):
-        return _verdict(findings, accepted, "cpu")
-    device = placed(query)
-    if device == "cpu" and is_tiny(query):
-        findings = [finding for finding in findings if not isinstance(finding, NumberFinding)]
-    return _verdict(findings, accepted, device)
 
 
 def run_time_only(finding: Finding) -> bool:
@@ -285,3 +284,25 @@ def _as_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) if any(isinstance(item, str) for item in value) else str(tuple(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _fold_finding(query: Query, chip: Facts, route: str) -> PlacementFinding | None:
+    """A finding where the question is about the encoding (no shapes given) and the chip folds it to fp16.
+
+    With shapes the op itself is native whatever the weight's form: expansion happens when the program is built and
+    costs bandwidth, not the engine (compression.json, G07).
+    """
+    encoding = query.weights.get("encoding")
+    if encoding not in _STREAMS or route != "conversion" or query.shapes is not None or query.is_chain:
+        return None
+    if chip.get("tier") is None or query.values:
+        return None
+    known: Any = chip.fact(f"stream:{_STREAMS[encoding]}")
+    if known.value != "fold":
+        return None
+    message = f"{query.op}: {encoding} weights are expanded to fp16 when a program for {CHIP} is built"
+    hint = "use an encoding that streams there (aneforge.chips.native_streams)"
+    return PlacementFinding(
+        "weight-fold", message, known, hint, stage="code generation", route=route,
+        effect="decompose", limit=Structure("a form that streams"), extent="fold",
+    )  # fmt: skip

@@ -44,13 +44,12 @@ LEGALITY = (
 
 def _reads(run_by: str) -> tuple[str, ...]:
     rows = [row for rows in graph_rewrites(run_by).values() for row in rows]
-    facts = [(*rule_reads(row.rules), *row.reads) if row.rules else _statuses_of(row) for row in rows]
+    # Of an op that the chip lacks: its status by the usual route and by direct authoring.
+    facts = [
+        (*rule_reads(row.rules), *row.reads) if row.rules else (row.because, _by_route(row.because, "direct"))
+        for row in rows
+    ]
     return tuple(dict.fromkeys(name for names in facts for name in names))
-
-
-def _statuses_of(row: Rewrite) -> tuple[str, str]:
-    """The facts that say what becomes of an op, by the usual route and by direct authoring."""
-    return row.because, _by_route(row.because, "direct")
 
 
 def _by_route(because: str, route: str | None) -> str:

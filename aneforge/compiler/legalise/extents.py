@@ -219,8 +219,12 @@ def multi_pass_transposes(module: Module, chip: Facts) -> int:
 def _in_passes(walk: Relayer, op: Op) -> None:
     walk.detach(walk.behind(op))
     value = op.operands[0]
-    for pair in _exchanges(op):
-        value = _exchange(walk, op, value, pair)
+    for first, second in _exchanges(op):
+        shape = list(value.shape)
+        shape[first], shape[second] = shape[second], shape[first]
+        attrs = {"transpose_list": ((first, second), (second, first))}
+        value = walk.layer("transpose", [value], TensorType(tuple(shape), typed(op).dtype), attrs, op.sources)
+        value.mark(data_path="dma")
     walk.replace(op, value)
 
 
@@ -242,13 +246,3 @@ def _exchanges(op: Op) -> Iterator[tuple[int, int]]:
             yield place, source
         for line in (order, extents):
             line[place], line[source] = line[source], line[place]
-
-
-def _exchange(walk: Relayer, op: Op, x: Op, pair: tuple[int, int]) -> Op:
-    first, second = pair
-    shape = list(x.shape)
-    shape[first], shape[second] = shape[second], shape[first]
-    attrs = {"transpose_list": ((first, second), (second, first))}
-    exchange = walk.layer("transpose", [x], TensorType(tuple(shape), typed(op).dtype), attrs, op.sources)
-    exchange.mark(data_path="dma")
-    return exchange

@@ -65,7 +65,12 @@ def legacy_forms(module: Module, chip: Facts) -> int:
         windows = _windows(op, family, chip) if op.kind in _POOLS else None
         if windows is not None:
             walk.record(op, "pool-for-reduction", _bound(op, windows))
-            _pool(walk, op, windows)
+            value = op.operands[0]
+            for rows, columns in windows:
+                type_ = with_extents(typed(value), {3: value.shape[3] // rows, 4: value.shape[4] // columns})
+                settings = {"ksize": (1, rows, columns), "stride": (1, rows, columns), "padding": (0,) * 6}
+                value = walk.layer(_POOLS[op.kind], [value], type_, settings, op.sources)
+            walk.take_over(op, value)
         else:
             row, form = _FORMS[op.kind]
             walk.record(op, row)
@@ -127,15 +132,6 @@ def _steps(extent: int, chip: Facts) -> list[int]:
         steps.append(step)
         extent //= step
     return steps or [1]
-
-
-def _pool(walk: Relayer, op: Op, windows: list[tuple[int, int]]) -> None:
-    value = op.operands[0]
-    for rows, columns in windows:
-        type_ = with_extents(typed(value), {3: value.shape[3] // rows, 4: value.shape[4] // columns})
-        settings = {"ksize": (1, rows, columns), "stride": (1, rows, columns), "padding": (0,) * 6}
-        value = walk.layer(_POOLS[op.kind], [value], type_, settings, op.sources)
-    walk.take_over(op, value)
 
 
 def _point(batch: int) -> TensorType:
@@ -253,7 +249,7 @@ def _route_of(op: Op, module: Module, route: str) -> str:
 def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused | None:
     if op.labels.get("data_path") == FLOOR_DIVIDE:
         return None
-    findings = _findings(op, chip, route)
+    findings = _asked(_Alike(op), chip, route)  # alike ops are asked about once
     floor = _missed_floor(op, index)
     if floor is not None and not (route == "direct" and findings):  # on the direct route a validator answers first
         words = next((finding.string for finding in findings if finding.string), None)
@@ -270,12 +266,6 @@ def _missed_floor(op: Op, index: Family8 | None) -> str | None:
     if index is None or op.spec.floor is None or "bridge" in op.labels or index >= op.spec.floor.value:
         return None
     return f"{Family8(op.spec.floor.value).name}; this target is {index.name}"
-
-
-def _findings(op: Op, chip: Facts, route: str) -> tuple[PlacementFinding, ...]:
-    """What the validator of an op says. Alike ops are asked about once."""
-    key = _Alike(op)
-    return _asked(key, chip, route)
 
 
 class _Alike:

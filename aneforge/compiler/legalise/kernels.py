@@ -418,7 +418,12 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
     """
 
     def too_large(op: Op) -> bool:
-        return op.kind in KERNELS and exceeds_kernel_memory(module, op, chip) and _has_weight(module, op)
+        # Code from text may come without the weight's numbers; then nothing can be cut.
+        return (
+            op.kind in KERNELS
+            and exceeds_kernel_memory(module, op, chip)
+            and op.operands[1].attrs["weight"] in module.weights
+        )
 
     def cut(walk: Relayer, op: Op) -> None:
         split(walk, op, _pieces(module, op, chip), numbered=True)
@@ -443,11 +448,6 @@ def _count_passes(module: Module, chip: Facts) -> int:
     if refused:
         raise RefusedOps(refused)
     return changes
-
-
-def _has_weight(module: Module, op: Op) -> bool:
-    """Whether the weight's numbers are known. Code from text may come without them; then nothing can be cut."""
-    return op.operands[1].attrs["weight"] in module.weights
 
 
 def _pieces(module: Module, op: Op, chip: Facts) -> list[Piece]:

@@ -182,13 +182,8 @@ _NATIVE = kinds_with(Trait.NATIVE)
 
 def is_bridge(op: Op) -> bool:
     """Whether an op cuts the program: native layers the user authored, attention, layers without a backend op."""
-    return "bridge" in op.labels or (op.is_a(Trait.NATIVE) and not _is_activation_unit(op))
-
-
-def _is_activation_unit(op: Op) -> bool:
-    """Whether an op is an activation table without a backend op of its own (atan): an activation, not a native
-    layer."""
-    return op.attrs.get("type") == "Neuron"
+    # An activation table without a backend op of its own (atan) is an activation, not a native layer.
+    return "bridge" in op.labels or (op.is_a(Trait.NATIVE) and op.attrs.get("type") != "Neuron")
 
 
 @pass_("cut-segments", 2, requires=["layers"], ensures=["segments"])

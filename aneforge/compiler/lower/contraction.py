@@ -42,7 +42,23 @@ def _matmul(b: Builder, node: Tensor) -> Op:
     left, right = node.inputs
     batch = node.shape[:-2]
     if math.prod(right.shape[:-2]) == 1 and left.shape[:-2] in (batch, batch[len(batch) - len(left.shape) + 2 :]):
-        return _flat_product(b, node, left, right)
+        # One right-hand matrix for every row: the rows of all batches are channels, which costs two views at most.
+        inner, columns = left.shape[-1], node.shape[-1]
+        shape = _in_line(node.shape)
+        flags: dict[str, Any] = {}
+        if _turned(left) and math.prod(left.shape[:-2]) == 1:
+            flags["transpose_lhs"] = True
+            shape = left.shape[-2], columns
+            a = b.laid(left.inputs[0], (inner, shape[0]))
+        else:
+            a = b.laid(left, (*shape[:-1], inner))
+        if _turned(right):
+            flags["transpose_rhs"] = True
+            w = b.laid(right.inputs[0], (columns, inner))
+        else:
+            w = b.laid(right, (inner, columns))
+        product = b.emit("matmul", (a, w), layout(shape), flags)
+        return b.reshaped(product, shape, node.shape)
     return _batched_product(b, node, left, right)
 
 
@@ -53,26 +69,6 @@ def _turned(node: Tensor) -> bool:
     perm = node.signature.attrs[0][1]
     rank = len(perm)
     return rank >= _MATRIX and perm == (*range(rank - 2), rank - 1, rank - 2)
-
-
-def _flat_product(b: Builder, node: Tensor, left: Tensor, right: Tensor) -> Op:
-    """One right-hand matrix for every row: the rows of all batches are channels, which costs two views at most."""
-    inner, columns = left.shape[-1], node.shape[-1]
-    shape = _in_line(node.shape)
-    flags: dict[str, Any] = {}
-    if _turned(left) and math.prod(left.shape[:-2]) == 1:
-        flags["transpose_lhs"] = True
-        shape = left.shape[-2], columns
-        a = b.laid(left.inputs[0], (inner, shape[0]))
-    else:
-        a = b.laid(left, (*shape[:-1], inner))
-    if _turned(right):
-        flags["transpose_rhs"] = True
-        w = b.laid(right.inputs[0], (columns, inner))
-    else:
-        w = b.laid(right, (inner, columns))
-    product = b.emit("matmul", (a, w), layout(shape), flags)
-    return b.reshaped(product, shape, node.shape)
 
 
 def _in_line(shape: Shape) -> Shape:

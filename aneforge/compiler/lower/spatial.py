@@ -8,19 +8,9 @@ from aneforge.compiler.lower.builder import Builder, layout, rule
 from aneforge.compiler.lower.movement import padded
 from aneforge.engine.ir import Op
 from aneforge.graph.node import definitions, ops_with
-from aneforge.graph.shapes import window
+from aneforge.graph.ops.spatial import window_pads
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
-
-
-def _reach(node: Tensor, attrs: dict[str, Any]) -> tuple[int, int]:
-    """Rows and columns that the last windows of ceil mode need beyond the padding."""
-    size, kernel, stride, pad = node.inputs[0].shape[2:], attrs["kernel"], attrs["stride"], attrs["pad"]
-    beyond = []
-    for i in range(2):
-        count = window(size[i], kernel[i], stride[i], pad[2 * i], pad[2 * i + 1], ceil=attrs["ceil_mode"])
-        beyond.append(max(0, (count - 1) * stride[i] + kernel[i] - size[i] - pad[2 * i] - pad[2 * i + 1]))
-    return beyond[0], beyond[1]
 
 
 @rule(*ops_with(GraphTrait.POOL))
@@ -29,7 +19,9 @@ def _pool(b: Builder, node: Tensor) -> Op:
     padding does count, it becomes part of the map first."""
     attrs = dict(node.signature.attrs)
     top, bottom, left, right = attrs["pad"]
-    down, across = _reach(node, attrs)
+    window = node.inputs[0].shape, attrs["kernel"], attrs["stride"], attrs["pad"], attrs["ceil_mode"]
+    _, lowest, _, rightmost = window_pads(*window)
+    down, across = lowest - bottom, rightmost - right
     x = b.value(node.inputs[0])
     counted = node.op == "avg_pool" and not attrs["exclude_pad"]
     if counted and (down or across):

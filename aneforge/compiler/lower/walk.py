@@ -66,11 +66,8 @@ class Lowered:
 def rewritten_ops() -> frozenset[str]:
     """Graph ops without any form in the engine's language: phase 0 replaces each of them."""
     known = rules()
-    return frozenset(name for name in definitions() if not _is_port(name) and name not in known and name != "host")
-
-
-def _is_port(name: str) -> bool:
-    return name in ops_with(GraphTrait.PORT) or name in ops_with(GraphTrait.STORED)
+    ports = ops_with(GraphTrait.PORT) | ops_with(GraphTrait.STORED)
+    return frozenset(name for name in definitions() if name not in ports and name not in known and name != "host")
 
 
 def lower(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.labels import stored_weight
 from aneforge.compiler.legalise.encodings import kernel_encoding
 from aneforge.compiler.legalise.kernels import CONTRACTIONS, kernel_of, layer_flow
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import StoredWeight, plan_of
-from aneforge.compiler.stored import stored_weight
 from aneforge.engine.ir import Module, Op
 
 ALIGNMENT = 64

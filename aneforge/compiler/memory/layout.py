@@ -252,7 +252,11 @@ def join_widths(module: Module, chip: Facts) -> int:
     for layer in graph.layers:
         pieces = _pieces(graph, layer, chip["dram_alignment"])
         if pieces and _affordable(live, pressure, layer, pieces, most):
-            _join(live, layer, pieces)
+            layer.engine = "view"
+            whole = live.of[layer.result]
+            for piece in pieces:
+                piece.inside = layer.number
+                live.share(piece.result, whole)
             joined += 1
     return joined
 
@@ -311,14 +315,6 @@ def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[
     return True
 
 
-def _join(live: Liveness, layer: Layer, pieces: list[Layer]) -> None:
-    layer.engine = "view"
-    whole = live.of[layer.result]
-    for piece in pieces:
-        piece.inside = layer.number
-        live.share(piece.result, whole)
-
-
 # Pad folding: a pad before a window becomes the window's own padding.
 
 
@@ -338,7 +334,12 @@ def fold_padding(module: Module, chip: Facts) -> int:
         reader = op.only_user
         if op.kind != "padding" or reader is None or not _takes(graph, op, reader):
             continue
-        _unpair(graph, op)
+        # The layer is removed, so nothing is chained into it or runs beside it any more.
+        layer = graph.of[op]
+        for producer in layer.producers:
+            producer.chained = False
+        if layer.co_issue is not None:
+            graph.numbered[layer.co_issue].co_issue = None
         rows, columns = op.attrs["padding_sizes"][_ROWS], op.attrs["padding_sizes"][_COLUMNS]
         added = (0, 0, *rows, *columns)
         name = "explicit_padding" if reader.kind == "convolution" else "padding"
@@ -355,17 +356,13 @@ def fold_padding(module: Module, chip: Facts) -> int:
     return len(gone)
 
 
-def _unpair(graph: LayerGraph, op: Op) -> None:
-    """The layer is removed, so nothing is chained into it or runs beside it any more."""
-    layer = graph.of[op]
-    for producer in layer.producers:
-        producer.chained = False
-    if layer.co_issue is not None:
-        graph.numbered[layer.co_issue].co_issue = None
-
-
 def _takes(graph: LayerGraph, op: Op, reader: Op) -> bool:
-    if op.attrs["padding_modes"] != "Zero" or reader.operands[0] is not op or _shares_layer(op):
+    # Ops in the slots of the pad's layer are work of its own.
+    if (
+        op.attrs["padding_modes"] != "Zero"
+        or reader.operands[0] is not op
+        or any(user.layer == op.layer for user in op.users)
+    ):
         return False
     own_layer, other = graph.of[op], graph.of.get(reader)
     if other is None or (own_layer.segment, own_layer.task_group) != (other.segment, other.task_group):
@@ -383,11 +380,6 @@ def _takes(graph: LayerGraph, op: Op, reader: Op) -> bool:
     )
     # Padding as wide as the kernel would give windows that see nothing else.
     return max(rows) < kernel[0] and max(columns) < kernel[1]
-
-
-def _shares_layer(op: Op) -> bool:
-    """Whether ops fill the slots of a pad's layer, which then has work of its own."""
-    return any(user.layer == op.layer for user in op.users)
 
 
 def _kernel(reader: Op) -> tuple[int, int] | None:

@@ -48,7 +48,9 @@ def close_task_groups(module: Module, chip: Facts) -> int:
     for step in steps_of(graph.layers):
         walk.take(step)
     for layer in graph.layers:
-        _cut_chain(layer)
+        # A chain must not cross into the next task group. Two layers issued together are one step and are never cut.
+        if layer.chained and any(consumer.task_group != layer.task_group for consumer in layer.consumers[:1]):
+            layer.chained = False
     plan = plan_of(module)
     plan.forget_order()
     plan.steps, plan.task_groups = tuple(walk.steps), tuple(walk.task_groups())
@@ -141,13 +143,6 @@ class _Pressure:
         self.live.clear()
         self.total = 0
         self._closed.append(_Members(segment))
-
-
-def _cut_chain(layer: Layer) -> None:
-    """Undo a chain that crosses into the next task group. Two layers issued together are one step and are never
-    cut."""
-    if layer.chained and any(consumer.task_group != layer.task_group for consumer in layer.consumers[:1]):
-        layer.chained = False
 
 
 # In how many tiles a layer runs, and which rows a tile needs (U24).
@@ -315,7 +310,7 @@ def _pair_softmax(
                 continue
             waiting = _readers_among(product, order[place + 1 : position])
             if not waiting.isdisjoint(softmax.producers) or any(
-                _is_tied(layer, taken) for layer in (product, *waiting)
+                layer in taken or layer.chained or chained_into(layer) for layer in (product, *waiting)
             ):
                 continue
             delayed = [layer for layer in order[place:position] if layer is product or layer in waiting]
@@ -334,11 +329,6 @@ def _readers_among(product: Layer, between: list[Layer]) -> set[Layer]:
         if not readers.isdisjoint(layer.producers):
             readers.add(layer)
     return readers - {product}
-
-
-def _is_tied(layer: Layer, taken: set[Layer]) -> bool:
-    """Whether a layer has to stay beside another."""
-    return layer in taken or layer.chained or chained_into(layer)
 
 
 def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[Layer, Layer]:

@@ -273,15 +273,15 @@ class LayerGraph:
                     ops.append(weight)
             ops += layer.ops
         output = module.ops[-1] if module.ops[-1].name == "anec.live_out" else module.output
-        ops += [operand for operand in dict.fromkeys(output.operands) if _loose(operand, seen)]
+        # Constants that the program gives out as they are.
+        ops += [
+            operand
+            for operand in dict.fromkeys(output.operands)
+            if operand.name == "anec.const_in" and operand not in seen
+        ]
         ops.append(output)
         self.layers = order
         for place, layer in enumerate(order):
             layer.place = place
         module.ops = self._listed = ops
         plan_of(module).forget_order()
-
-
-def _loose(op: Op, seen: set[Op]) -> bool:
-    """A constant that the program gives out as it is."""
-    return op.name == "anec.const_in" and op not in seen

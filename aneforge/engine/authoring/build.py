@@ -93,8 +93,7 @@ def build_layer(
     ``own_names`` also takes our names for parameters whose names in a netplist are not published (U87).
     """
     from aneforge.engine.authoring.bridge import named_by_us
-    from aneforge.engine.authoring.native_rules import UNREAD
-    from aneforge.engine.authoring.rules import RULES
+    from aneforge.engine.authoring.native_rules import RULES, UNREAD
 
     known = named_by_us(tag) if own_names else layer_type(tag)
     if known.tag in UNREAD:

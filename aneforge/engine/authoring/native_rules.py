@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from aneforge.engine.authoring.build import AuthoringError, Rule, Unit
-from aneforge.engine.authoring.ordinary_rules import factors, pads, sizes
+from aneforge.engine.authoring.ordinary_rules import ORDINARY_RULES, factors, pads, sizes
 from aneforge.errors import PrecisionWarning
 from aneforge.graph import builders as af
 from aneforge.graph import layer_forms as layers
@@ -209,7 +209,8 @@ def _resampled(unit: Unit) -> Tensor:
     return layers.resample(image, grid, unit.param("SamplingMethod", "NearestNeighbor"))
 
 
-NATIVE_RULES: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
+    **ORDINARY_RULES,
     "ArgMinMax": _arg_min_max,
     "BatchToSpace": _batches(af.batch_to_space),
     "ChannelToSpace": _two_factors(af.channel_to_space),
@@ -237,6 +238,7 @@ NATIVE_RULES: dict[str, Rule] = {
     "TopK": _topk,
     "Unflatten": lambda unit: layers.native_unflatten(unit.image, *sizes(unit, "destination_size", 3)),
 }
+"""What each type of layer becomes in the graph, ordinary or native."""
 
 UNREAD: dict[str, str] = {
     "MatrixDecomposition": (

@@ -117,7 +117,11 @@ class _Curve:
         spans = _rounded_down(np.diff(knots))
         powers = np.clip(-np.floor(np.log2(spans)), -_POWERS, _POWERS)
         widths = spans * 2.0**powers
-        self.power = _power(values, widths)
+        steps = np.abs(np.diff(values))
+        tiles = np.convolve(steps, np.ones(_LANES))
+        largest, steepest = max(np.abs(values).max(), tiles.max()), (steps / widths).max()
+        room = [limit / size for limit, size in ((_LOSSLESS, largest), (FP16_MAX, steepest)) if size]
+        self.power = int(np.clip(math.floor(math.log2(min(room))), -_POWERS, _POWERS)) if room else 0
         self.first = values[0] * 2.0**self.power
         targets = values * 2.0**self.power / _STEP
         weights = np.zeros((_PARTS, len(spans)))
@@ -155,15 +159,6 @@ def _rounded_down(spans: np.ndarray) -> np.ndarray:
     halves = spans.astype(np.float16)
     above = halves.astype(np.float64) > spans
     return np.where(above, np.nextafter(halves, np.float16(0)), halves).astype(np.float64)
-
-
-def _power(values: np.ndarray, widths: np.ndarray) -> int:
-    """The power of two that makes the sums as large as every chip adds without a loss, and no weight too large."""
-    steps = np.abs(np.diff(values))
-    tiles = np.convolve(steps, np.ones(_LANES))
-    largest, steepest = max(np.abs(values).max(), tiles.max()), (steps / widths).max()
-    room = [limit / size for limit, size in ((_LOSSLESS, largest), (FP16_MAX, steepest)) if size]
-    return int(np.clip(math.floor(math.log2(min(room))), -_POWERS, _POWERS)) if room else 0
 
 
 def _product(weight: float, width: float) -> float:

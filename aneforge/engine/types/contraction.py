@@ -72,15 +72,7 @@ def _check_groups(groups: int, inputs: int, outputs: int) -> None:
 
 def _result(op: Op, x: TensorType, weight: TensorType, bias: TensorType | None, shape: tuple[int, ...]) -> TensorType:
     check_dtype("the input", x, "f16", "ui8", "si8")
-    _check_kernel_dtype(op, weight)
-    if bias is not None:
-        check_dtype("the bias", bias, "f16")
-        check_fits("the bias", bias, shape)
-    return TensorType(shape)
-
-
-def _check_kernel_dtype(op: Op, weight: TensorType) -> None:
-    """A kernel of table indices or of codes with a scale is stored as integers."""
+    # A kernel of table indices or of codes with a scale is stored as integers.
     if any(name in op.attrs for name in _TABLES):
         unsigned = weight.dtype.startswith("ui")
         require(unsigned, f"the kernel is {weight.dtype}; indices into a table are unsigned integers (ui1 to ui8)")
@@ -91,6 +83,10 @@ def _check_kernel_dtype(op: Op, weight: TensorType) -> None:
         )
     else:
         check_dtype("the kernel", weight, "f16", "ui8", "si8")
+    if bias is not None:
+        check_dtype("the bias", bias, "f16")
+        check_fits("the bias", bias, shape)
+    return TensorType(shape)
 
 
 def linear(op: Op, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:

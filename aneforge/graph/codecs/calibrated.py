@@ -239,16 +239,12 @@ def _places(values: Array, table: Array) -> Array:
     return np.searchsorted((table[1:] + table[:-1]) / 2, values)
 
 
-def _nearest(values: Array, table: Array) -> Array:
-    return table[_places(values, table)]
-
-
 def calibrated_palette(weight: Any, moments: Moments, bits: int = 4) -> Encoded:
     """Indices into a table of 2^bits fp16 numbers, which lie closer where the inputs are large."""
     numbers = finite_weight(weight)
     table = palette_table(numbers, bits, importance=moments.importance(numbers.shape))
     none = np.broadcast_to(0.0, (len(numbers), numbers[0].size))
-    rounded = _fitted(numbers, moments, lambda column, _: _nearest(column, table), none)
+    rounded = _fitted(numbers, moments, lambda column, _: table[_places(column, table)], none)
     codes = _places(rounded, table).astype(np.uint8)
     return Encoded.palette(codes, table.astype(np.float16), bits)
 

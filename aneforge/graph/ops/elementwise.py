@@ -170,8 +170,6 @@ def _step(x: Tensor, above: float = 0.0) -> Tensor:
     return x.greater(above).cast()
 
 
-_SQRT_HALF_PI = math.sqrt(2.0 / math.pi)
-
 UNARY: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
@@ -262,10 +260,6 @@ def _scaled(
     body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
     own_names = " ".join(attribute.partition(">")[0] for attribute in attributes.split())
     return op(name, "x", own_names, *traits, mil=f"{name} x | {attributes}", backend=backend)(type(name, (), body))
-
-
-def _outside(x: Tensor, low: Tensor, high: Tensor, inside: Tensor) -> Tensor:
-    return where(x.less(0.0), low, where(x.greater(0.0), high, inside))
 
 
 SCALED: dict[str, OpDef] = {

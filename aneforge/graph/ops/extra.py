@@ -10,7 +10,7 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.node import composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, shape_of
-from aneforge.graph.shapes import axis_of, number, positive, rank_is, whole_number
+from aneforge.graph.shapes import axis_of, number, positive, rank_is, same_shape, whole_number
 from aneforge.graph.traits import STEP
 from aneforge.graph.traits import GraphTrait as T
 
@@ -25,9 +25,7 @@ _DRAWN = "numbers drawn at run time: make them an input"
 class DROPOUT:
     """Elements zeroed at random and the rest scaled up; rate 0 is the identity."""
 
-    @staticmethod
-    def shape(x, rate, seed):
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, rate, seed):

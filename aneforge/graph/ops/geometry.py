@@ -46,18 +46,6 @@ class CROSS_PRODUCT:
         return (gather(a, after) * gather(b, before) - gather(a, before) * gather(b, after)).reshape(shape)
 
 
-def _template_shape(x: Shape, template: Shape, groups: int) -> None:
-    for name, shape in (("map", x), ("template", template)):
-        if len(shape) != _IMAGE:
-            raise GraphError(f"the {name} must be [H, W] or [1, C, H, W], not {list(shape)}")
-    if x[0] != 1 or template[0] != 1:
-        raise GraphError("the batch of the map and of the template must be 1")
-    if x[1] != template[1]:
-        raise GraphError(f"the map has {x[1]} channels and the template {template[1]}; they must agree")
-    if x[1] % groups:
-        raise GraphError(f"{x[1]} channels cannot be split into {groups} groups")
-
-
 @op("cross_correlation", "x template", "pad groups", native_layer=True)
 class CROSS_CORRELATION:
     """A map correlated with a template: one result for each group of channels, the sum of its maps (U91)."""
@@ -67,7 +55,15 @@ class CROSS_CORRELATION:
         if len(x) == len(template) == 2:
             height, width = CROSS_CORRELATION.shape((1, 1, *x), (1, 1, *template), pad, groups)[2:]
             return height, width
-        _template_shape(x, template, groups)
+        for name, shape in (("map", x), ("template", template)):
+            if len(shape) != _IMAGE:
+                raise GraphError(f"the {name} must be [H, W] or [1, C, H, W], not {list(shape)}")
+        if x[0] != 1 or template[0] != 1:
+            raise GraphError("the batch of the map and of the template must be 1")
+        if x[1] != template[1]:
+            raise GraphError(f"the map has {x[1]} channels and the template {template[1]}; they must agree")
+        if x[1] % groups:
+            raise GraphError(f"{x[1]} channels cannot be split into {groups} groups")
         reach = [x[2 + i] + pad[2 * i] + pad[2 * i + 1] for i in range(2)]
         if template[2] > reach[0] or template[3] > reach[1]:
             raise GraphError(f"template {list(template[2:])} is larger than the map {reach}")

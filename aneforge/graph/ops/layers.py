@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.node import OpDef, composed, entry, make, op
+from aneforge.graph.node import OpDef, Shape, composed, entry, make, op
 from aneforge.graph.ops.elementwise import maximum, minimum, times
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.norm import epsilon, response_norm
-from aneforge.graph.ops.shape import concat
+from aneforge.graph.ops.shape import concat, reshaping
 from aneforge.graph.ops.spatial import rearrange
-from aneforge.graph.shapes import count, number, pair, positive, rank_is
+from aneforge.graph.shapes import count, number, pair, positive, rank_is, same_image
 from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ DIMENSIONS = {"Width": 3, "Height": 2, "Channel": 1}
 class MINMAX_NORM:
     """Each line mapped from its own range to 0 .. 1."""
 
-    @staticmethod
-    def shape(x, dimension, eps):
-        rank_is(x, 4, "input")
-        return x
+    shape = same_image
 
     @staticmethod
     def reference(x, dimension, eps):
@@ -213,43 +210,25 @@ class BATCH_TO_SPACE:
         return [g.space_to_batch(bh, bw)]
 
 
-@op("flatten", "x", "", T.MOVEMENT, native_layer=True)
-class FLATTEN:
-    """All elements as one line."""
-
-    @staticmethod
-    def shape(x):
-        return (count(x),)
-
-    @staticmethod
-    def reference(x):
-        return x.reshape(-1)
-
-    @staticmethod
-    def derivative(g, y, x):
-        return [g.reshape(x.shape)]
+FLATTEN = reshaping("flatten", "All elements as one line.", "", lambda x: (count(x),), T.MOVEMENT, native_layer=True)
 
 
-@op(
-    "native_unflatten", "x", "size", gate="Unflatten", native_layer=True, backend="unflatten x | size>destination_size"
+def _unflattened(x: Shape, size: Shape) -> Shape:
+    rank_is(x, 4, "input")
+    if count(x[1:]) != count(size):
+        raise GraphError(f"an image of {list(size)} has {count(size)} elements; the input has {count(x[1:])}")
+    return x[0], *size
+
+
+NATIVE_UNFLATTEN = reshaping(
+    "native_unflatten",
+    "A line of channels as an image; every variant fails lowering (layers.json).",
+    "size",
+    _unflattened,
+    gate="Unflatten",
+    native_layer=True,
+    backend="unflatten x | size>destination_size",
 )
-class NATIVE_UNFLATTEN:
-    """A line of channels as an image; every variant fails lowering (layers.json)."""
-
-    @staticmethod
-    def shape(x, size):
-        rank_is(x, 4, "input")
-        if count(x[1:]) != count(size):
-            raise GraphError(f"an image of {list(size)} has {count(size)} elements; the input has {count(x[1:])}")
-        return x[0], *size
-
-    @staticmethod
-    def reference(x, size):
-        return x.reshape(x.shape[0], *size)
-
-    @staticmethod
-    def derivative(g, y, x, size):
-        return [g.reshape(x.shape)]
 
 
 @op(
@@ -262,10 +241,7 @@ class NATIVE_UNFLATTEN:
 class KERNEL_RASTERIZER:
     """A map unfolded into channels; only the form that changes nothing compiles."""
 
-    @staticmethod
-    def shape(x):
-        rank_is(x, 4, "input")
-        return x
+    shape = same_image
 
     @staticmethod
     def reference(x):

@@ -80,18 +80,14 @@ def input(  # noqa: A001 - the name users call
     if dtype not in ("fp16", "uint8", "int32"):
         raise GraphError(f"dtype {dtype!r} is not supported; choose one: fp16, uint8 (image port), int32 (host ops)")
     if max_abs is not None:
-        max_abs = _bound(max_abs)
+        try:
+            bound = math.nan if isinstance(max_abs, (str, bytes, bool)) else float(max_abs)
+        except (TypeError, ValueError, OverflowError):
+            bound = math.nan
+        if not 0 <= bound < math.inf:
+            raise GraphError(f"max_abs must be finite and zero or more, not {max_abs!r}")
+        max_abs = bound
     return make(INPUT, (), {"shape": shape_of(shape), "dtype": dtype, "max_abs": max_abs}, name=name)
-
-
-def _bound(max_abs: Any) -> float:
-    try:
-        bound = math.nan if isinstance(max_abs, (str, bytes, bool)) else float(max_abs)
-    except (TypeError, ValueError, OverflowError):
-        bound = math.nan
-    if not 0 <= bound < math.inf:
-        raise GraphError(f"max_abs must be finite and zero or more, not {max_abs!r}")
-    return bound
 
 
 @entry

@@ -9,7 +9,7 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.node import Shape, composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, const
-from aneforge.graph.shapes import axis_of, number, positive
+from aneforge.graph.shapes import axis_of, number, positive, same_shape
 from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
@@ -63,25 +63,24 @@ def _whiten_gradient(g: Tensor, x: Tensor, axes: list[int], eps: float) -> Tenso
     return inverse * (g - g.mean(axes) - normal * (g * normal).mean(axes))
 
 
-def _channel_gradients(g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, axes: list[int], eps: float) -> list[Tensor]:
-    """Gradients of a normalisation over ``axes`` with a gain and an offset per channel."""
-    others = [axis for axis in range(x.ndim) if axis != 1]
+def _gradients(
+    g: Tensor, x: Tensor, gamma: Tensor, beta: Tensor, axes: list[int], eps: float, along: int = 1
+) -> list[Tensor]:
+    """Gradients of a normalisation over ``axes`` with gains and offsets that lie along one axis."""
+    others = [axis for axis in range(x.ndim) if axis != along]
     centred = x - x.mean(axes)
-    normal = centred * centred.square().mean(axes).rsqrt(eps)
-    return [
-        _whiten_gradient(g * spread(gamma, x, 1), x, axes, eps),
-        (g * normal).sum(others).reshape(gamma.shape),
-        g.sum(others).reshape(beta.shape),
-    ]
+    weighted, offset = g * (centred * centred.square().mean(axes).rsqrt(eps)), g
+    if others:
+        weighted, offset = weighted.sum(others), g.sum(others)
+    gradient = _whiten_gradient(g * spread(gamma, x, along), x, axes, eps)
+    return [gradient, weighted.reshape(gamma.shape), offset.reshape(beta.shape)]
 
 
 @op("softmax", "x", "axis", mil="softmax x | axis")
 class SOFTMAX:
     """exp(x) over its sum along one axis, the maximum subtracted."""
 
-    @staticmethod
-    def shape(x, axis):
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, axis):
@@ -116,15 +115,7 @@ class LAYER_NORM:
 
     @staticmethod
     def derivative(g, y, x, gamma, beta, eps):
-        last = x.ndim - 1
-        centred = x - x.mean(last)
-        normal = centred * centred.square().mean(last).rsqrt(eps)
-        gain = spread(gamma, x, last)
-        rows = list(range(last))
-        flat = (g * normal).sum(rows) if rows else g * normal
-        offset = g.sum(rows) if rows else g
-        gradient = _whiten_gradient(g * gain, x, [last], eps)
-        return [gradient, flat.reshape(gamma.shape), offset.reshape(beta.shape)]
+        return _gradients(g, x, gamma, beta, [x.ndim - 1], eps, along=x.ndim - 1)
 
 
 @op("rms_norm", "x gamma", "eps", T.NORMALISATION, reads_values=True, vector_axis=-1)
@@ -234,7 +225,7 @@ class INSTANCE_NORM:
 
     @staticmethod
     def derivative(g, y, x, gamma, beta, eps):
-        return _channel_gradients(g, x, gamma, beta, list(range(2, x.ndim)), eps)
+        return _gradients(g, x, gamma, beta, list(range(2, x.ndim)), eps)
 
 
 @op(
@@ -261,16 +252,14 @@ class CHANNEL_LAYER_NORM:
 
     @staticmethod
     def derivative(g, y, x, gamma, beta, eps):
-        return _channel_gradients(g, x, gamma, beta, [1], eps)
+        return _gradients(g, x, gamma, beta, [1], eps)
 
 
 @op("l2_norm", "x", "axis eps", T.NORMALISATION)
 class L2_NORM:
     """x over the square root of its sum of squares plus eps, along one axis."""
 
-    @staticmethod
-    def shape(x, axis, eps):
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, axis, eps):

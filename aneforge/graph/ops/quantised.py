@@ -33,7 +33,9 @@ class QUANTIZE:
 
     @staticmethod
     def shape(x: Shape, scale: float, zero_point: int, to: str) -> Shape:
-        low, high = _range_of(to)
+        if to not in CODE_RANGES:
+            raise GraphError(f"codes of type {to!r} are not supported; choose one: {', '.join(CODE_RANGES)}")
+        low, high = CODE_RANGES[to]
         _check_step(scale, zero_point)
         if not low <= zero_point <= high:
             raise GraphError(f"zero point {zero_point} is outside the codes of {to}, {low} to {high}")
@@ -48,7 +50,7 @@ class QUANTIZE:
     def derivative(g, y, x, scale, zero_point, to):
         """Straight through: rounding counts as the identity; a value clamped to the range has no gradient."""
         low, high = CODE_RANGES[to]
-        least, most = (_clamped_to_fp16((end - zero_point) * scale) for end in (low - 0.5, high + 0.5))
+        least, most = (min(max((end - zero_point) * scale, -FP16_MAX), FP16_MAX) for end in (low - 0.5, high + 0.5))
         return [times(g * x.greater_equal(least).cast() * x.less_equal(most).cast(), 1 / scale)]
 
 
@@ -72,23 +74,12 @@ class DEQUANTIZE:
         return [times(g, scale) if x.dtype == "fp16" else None]
 
 
-def _range_of(to: str) -> tuple[int, int]:
-    if to not in CODE_RANGES:
-        raise GraphError(f"codes of type {to!r} are not supported; choose one: {', '.join(CODE_RANGES)}")
-    return CODE_RANGES[to]
-
-
 def _check_step(scale: Any, zero_point: Any) -> None:
     """Check what a file may contain but a builder never passes."""
     if not isinstance(scale, (int, float)) or not 0 < scale < float("inf"):
         raise GraphError(f"scale is {scale!r}; it must be a number above zero")
     if not isinstance(zero_point, int) or not -128 <= zero_point <= 255:
         raise GraphError(f"zero point is {zero_point!r}; it must be a whole number from -128 to 255")
-
-
-def _clamped_to_fp16(bound: float) -> float:
-    """A bound as fp16 can hold it."""
-    return min(max(bound, -FP16_MAX), FP16_MAX)
 
 
 def _single_number(value: Any, what: str) -> Any:

@@ -35,16 +35,12 @@ def _as_vectors(x: np.ndarray, axis: int, lanes: int | None) -> np.ndarray:
     return np.moveaxis(x, axis, -1)[..., None, :] if lanes is None else np.moveaxis(x, (lanes, axis), (-2, -1))
 
 
-def _as_laid(vectors: np.ndarray, axis: int, lanes: int | None) -> np.ndarray:
-    if lanes is None:
-        return np.moveaxis(vectors[..., 0, :], -1, axis)
-    return np.moveaxis(vectors, (-2, -1), (lanes, axis))
-
-
 def _ranked(x, count, axis, lanes, keys, descending, indices):
     order = _order(x, axis, lanes, keys, descending)[..., :count]
     picked = order.astype(np.float64) if indices else np.take_along_axis(_as_vectors(x, axis, lanes), order, axis=-1)
-    return _as_laid(picked, axis, lanes)
+    if lanes is None:
+        return np.moveaxis(picked[..., 0, :], -1, axis)
+    return np.moveaxis(picked, (-2, -1), (lanes, axis))
 
 
 def _ranked_shape(x: Shape, count: int, axis: int, lanes: int | None, keys: tuple[int, ...], indices: bool) -> Shape:

@@ -10,7 +10,7 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.node import OpDef, Shape, make, op
 from aneforge.graph.ops.elementwise import times
-from aneforge.graph.shapes import axes_of, axis_of
+from aneforge.graph.shapes import axes_of, axis_of, same_shape
 from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ REDUCTIONS: dict[str, OpDef] = {
 class CUMSUM:
     """Running sum along one axis."""
 
-    @staticmethod
-    def shape(x: Shape, axis: int) -> Shape:
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, axis):

@@ -8,36 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.node import Node, Shape, composed, entry, make, op
+from aneforge.graph.node import Node, OpDef, Shape, composed, entry, make, op
 from aneforge.graph.ops.extra import scatter
 from aneforge.graph.ops.leaf import as_tensor, const
-from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, whole_number
+from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, same_shape, whole_number
 from aneforge.graph.traits import GraphTrait as T
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
-
-
-@op("reshape", "x", "to", T.MOVEMENT, T.VIEW, dtypes="same", mil="reshape x | to>shape")
-class RESHAPE:
-    """The same elements in the same order under another shape."""
-
-    @staticmethod
-    def shape(x, to):
-        if count(x) != count(to):
-            raise GraphError(
-                f"{count(x)} elements cannot be reshaped to {list(to)}, which holds {count(to)}; "
-                "both must hold as many"
-            )
-        return to
-
-    @staticmethod
-    def reference(x, to):
-        return x.reshape(to)
-
-    @staticmethod
-    def derivative(g, y, x, to):
-        return [g.reshape(x.shape)]
 
 
 @op("transpose", "x", "perm", T.MOVEMENT, dtypes="same", mil="transpose x | perm")
@@ -59,16 +37,28 @@ class TRANSPOSE:
         return [g.transpose([perm.index(axis) for axis in range(len(perm))])]
 
 
-def _reshaping(name: str, doc: str, attribute: str, shape: Any) -> Any:
-    """Ops that are a reshape with a rule for the new shape."""
+def reshaping(name: str, doc: str, attribute: str, shape: Any, *traits: T, **options: Any) -> OpDef:
+    """Declare an op that is a reshape with a rule for the new shape."""
     body = {
         "__doc__": doc,
-        "shape": lambda x, **attrs: shape(x, attrs[attribute]),
-        "reference": lambda x, **attrs: x.reshape(shape(x.shape, attrs[attribute])),
+        "shape": lambda x, **attrs: shape(x, *attrs.values()),
+        "reference": lambda x, **attrs: x.reshape(shape(x.shape, *attrs.values())),
         "derivative": lambda g, y, x, **attrs: [g.reshape(x.shape)],
     }
-    mil = f"{name} x | {attribute}"
-    return op(name, "x", attribute, T.MOVEMENT, T.VIEW, dtypes="same", mil=mil)(type(name, (), body))
+    return op(name, "x", attribute, *traits, **options)(type(name, (), body))
+
+
+def _view(name: str, doc: str, attribute: str, shape: Any, spelled: str = "") -> OpDef:
+    mil = f"{name} x | {spelled or attribute}"
+    return reshaping(name, doc, attribute, shape, T.MOVEMENT, T.VIEW, dtypes="same", mil=mil)
+
+
+def _reshaped(x: Shape, to: Shape) -> Shape:
+    if count(x) != count(to):
+        raise GraphError(
+            f"{count(x)} elements cannot be reshaped to {list(to)}, which holds {count(to)}; both must hold as many"
+        )
+    return to
 
 
 def _expanded(x: Shape, axes: tuple[int, ...]) -> Shape:
@@ -84,9 +74,10 @@ def _squeezed(x: Shape, axes: tuple[int, ...]) -> Shape:
     return result or (1,)
 
 
-EXPAND_DIMS = _reshaping("expand_dims", "New axes of one.", "axes", _expanded)
-SQUEEZE = _reshaping("squeeze", "Axes of one removed.", "axes", _squeezed)
-FLATTEN2D = _reshaping(
+RESHAPE = _view("reshape", "The same elements in the same order under another shape.", "to", _reshaped, "to>shape")
+EXPAND_DIMS = _view("expand_dims", "New axes of one.", "axes", _expanded)
+SQUEEZE = _view("squeeze", "Axes of one removed.", "axes", _squeezed)
+FLATTEN2D = _view(
     "flatten2d",
     "Two axes: those before, and those from one axis on.",
     "axis",
@@ -179,9 +170,7 @@ class TILE:
 class REVERSE:
     """Elements in opposite order along some axes."""
 
-    @staticmethod
-    def shape(x, axes):
-        return x
+    shape = same_shape
 
     @staticmethod
     def reference(x, axes):

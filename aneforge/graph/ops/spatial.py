@@ -127,14 +127,21 @@ class AVG_POOL:
         return [times(upsample(g, kernel), 1 / (kernel[0] * kernel[1]))]
 
 
+def _scaled_shape(x, scale, **_):
+    rank_is(x, 4, "input")
+    return x[0], x[1], x[2] * scale[0], x[3] * scale[1]
+
+
+def _resized_shape(x, height, width, **_):
+    rank_is(x, 4, "input")
+    return x[0], x[1], height, width
+
+
 @op("upsample_nearest_neighbor", "x", "scale", T.RESIZE)
 class UPSAMPLE:
     """Each element repeated along height and width."""
 
-    @staticmethod
-    def shape(x, scale):
-        rank_is(x, 4, "input")
-        return x[0], x[1], x[2] * scale[0], x[3] * scale[1]
+    shape = _scaled_shape
 
     @staticmethod
     def reference(x, scale):
@@ -177,10 +184,7 @@ def _bilinear_product(x: Tensor, height: int, width: int, align_corners: bool) -
 class UPSAMPLE_BILINEAR:
     """Bilinear enlargement by whole factors."""
 
-    @staticmethod
-    def shape(x, scale, align_corners):
-        rank_is(x, 4, "input")
-        return x[0], x[1], x[2] * scale[0], x[3] * scale[1]
+    shape = _scaled_shape
 
     @staticmethod
     def reference(x, scale, align_corners):
@@ -196,11 +200,7 @@ class UPSAMPLE_BILINEAR:
 class RESIZE_BILINEAR:
     """Bilinear resize to a given height and width."""
 
-    @staticmethod
-    def shape(x, height, width, align_corners):
-        rank_is(x, 4, "input")
-        return x[0], x[1], height, width
-
+    shape = _resized_shape
     reference = bilinear
     derivative = composed(_bilinear_product)
 
@@ -215,10 +215,7 @@ class RESIZE_BILINEAR:
 class RESIZE_NEAREST:
     """Nearest-neighbour resize to a given height and width."""
 
-    @staticmethod
-    def shape(x, height, width):
-        rank_is(x, 4, "input")
-        return x[0], x[1], height, width
+    shape = _resized_shape
 
     @staticmethod
     def reference(x, height, width):

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from aneforge.compiler.legal.rules import (
+from aneforge.compiler.legal.rules import (  # noqa: F401 - importing them registers their rules
     chains,
     conv,
     dtypes,
     extents,
     layers,
     native,
-    norms,
     programs,
     validators,
     values,
 )
 from aneforge.compiler.legal.rules.base import RULES, Limit, Rule, applicable
 
-__all__ = [
-    "RULES",
-    "Limit",
-    "Rule",
-    "applicable",
-    "chains",
-    "conv",
-    "dtypes",
-    "extents",
-    "layers",
-    "native",
-    "norms",
-    "programs",
-    "validators",
-    "values",
-]
+__all__ = ["RULES", "Limit", "Rule", "applicable"]
