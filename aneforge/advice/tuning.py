@@ -133,7 +133,7 @@ class Tuning:
                 (
                     candidate.name,
                     candidate.kind,
-                    _short(candidate.nodes),
+                    some([short(node, 20) for node in candidate.nodes], 1),
                     *_figures(candidate.estimate),
                     error,
                     candidate.why,
@@ -153,7 +153,3 @@ def _error(error: float | None) -> str:
     if error is None:
         return "-"
     return "0" if error == 0 else f"{error:.1e}"
-
-
-def _short(nodes: Sequence[str]) -> str:
-    return some([short(node, 20) for node in nodes], 1)
