@@ -181,3 +181,32 @@ def test_a_form_that_is_applied_comes_from_what_it_replaces():
         changed = applied(study.graph, group.sites)
         assert all(node.origins for node in changed.operations)
         assert changed.file is study.graph.file
+
+
+def test_a_test_for_nan_that_recognition_drops_has_a_reason(tmp_path):
+    """PyTorch's exporters write a softmax whose NaNs become zero; a softmax of the engine has none."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["m"], "scores"),
+        helper.make_node("Softmax", ["m"], ["s"], "soft", axis=-1),
+        helper.make_node("IsNaN", ["s"], ["n"], "test"),
+        helper.make_node("Where", ["n", "zero", "s"], ["y"], "guard"),
+    ]
+    graph = af.load(written(tmp_path, nodes, {"zero": np.float32(0).reshape(())}))
+    gone = {origin.name: reason for origin, reason in graph.file.without_node(graph.nodes).items()}
+    assert gone == {"test": "it changes nothing", "guard": "it changes nothing"}
+
+
+def test_views_with_many_axes_are_behind_what_moves_them(tmp_path):
+    """Windows of an image: the view of six axes and the one back belong to the move between them."""
+    shapes = {"cut": np.array([1, 8, 2, 2, 2, 2], np.int64), "back": np.array([4, 8, 2, 2], np.int64)}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "bend"),
+        helper.make_node("Reshape", ["r", "cut"], ["a"], "windows"),
+        helper.make_node("Transpose", ["a"], ["b"], "move", perm=[0, 2, 4, 1, 3, 5]),
+        helper.make_node("Reshape", ["b", "back"], ["y"], "joined"),
+    ]
+    graph = af.load(written(tmp_path, nodes, shapes))
+    assert not graph.file.without_node(graph.nodes)
+    moves = {origin.name for node in graph.operations if node.op == "transpose" for origin in node.origins}
+    assert moves == {"windows", "move"}
+    assert "windows" not in {origin.name for node in graph.operations if node.op == "relu" for origin in node.origins}

@@ -34,6 +34,10 @@ class Origin(NamedTuple):
 Origins = tuple[Origin, ...]
 
 
+HANDS_ON = "it hands on what it reads"
+"""Why no node comes from a node of the file whose result is what it reads."""
+
+
 @dataclass
 class FileNodes:
     """All nodes of a model file, and why some are behind no node of the graph."""
@@ -100,7 +104,7 @@ def nodes_since(before: int, results: Iterable[Tensor]) -> list[Tensor]:
 def stamp(replaced: Tensor, built: Sequence[Tensor], result: Tensor) -> None:
     """Give new nodes the origins of those that they stand for: a node that is built again keeps its own, and the rest
     share what is left of everything between the replaced node and what the new ones read."""
-    gone = _between(replaced, built, result)
+    gone = passed_over(replaced, built, result)
     left = dict.fromkeys(gone)
     without: list[Tensor] = []
     for node in reversed(built):
@@ -121,7 +125,7 @@ def _is_alike(old: Tensor, new: Tensor) -> bool:
     return old.op == new.op and old.shape == new.shape and bool(old.origins)
 
 
-def _between(replaced: Tensor, built: Sequence[Tensor], result: Tensor) -> list[Tensor]:
+def passed_over(replaced: Tensor, built: Sequence[Tensor], result: Tensor) -> list[Tensor]:
     """The replaced node, the nodes on the ways from it to what the new ones read, and the constants of all these, the
     last first. Nodes are numbered as they are made, so what is older than all that is read leads to none of it."""
     own = {node.uid for node in built}

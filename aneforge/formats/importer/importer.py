@@ -36,7 +36,7 @@ from aneforge.formats.records import (
 from aneforge.formats.values import NoForm
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import many_axes, newest_node
-from aneforge.graph.origins import FileNodes, Origin, nodes_since
+from aneforge.graph.origins import HANDS_ON, FileNodes, Origin, nodes_since
 from aneforge.graph.tensor import Tensor
 
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
@@ -100,7 +100,7 @@ class Importer:
 
     def graph(self) -> Graph:
         with many_axes():
-            graph = with_few_axes(self._graph(), self.file)
+            graph = with_few_axes(self._graph(), self.file, self.nodes)
         graph.file = self.nodes
         graph.name_by_origins()
         return graph
@@ -328,8 +328,11 @@ class Importer:
         if not tensors:
             self.nodes.reasons[origin.number] = "its value is known when the file is read"
         elif all(tensor.uid <= newest for tensor in tensors):
-            self.nodes.reasons[origin.number] = "it hands on what it reads"
-        for tensor in nodes_since(newest, tensors):
+            self.nodes.reasons[origin.number] = HANDS_ON
+        built = nodes_since(newest, tensors)
+        if built and all(tensor.origins for tensor in built):
+            self.nodes.reasons[origin.number] = "the operations of its blocks stand for it"
+        for tensor in built:
             tensor.origins = tensor.origins or (origin,)
 
     # What an operation asks about its surroundings.

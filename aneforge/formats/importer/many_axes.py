@@ -16,18 +16,20 @@ from aneforge.errors import LoadError
 from aneforge.graph import builders as af
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import MAX_RANK, Shape, make, newest_node
-from aneforge.graph.origins import nodes_since
+from aneforge.graph.origins import HANDS_ON, FileNodes, Origins, merged, nodes_since
 from aneforge.graph.shapes import broadcast, same_shape
 from aneforge.graph.tensor import Tensor
 
 _LONGEST = 1 << 14  # an axis that every chip takes
 
 
-def with_few_axes(graph: Graph, file: str) -> Graph:
+def with_few_axes(graph: Graph, file: str, file_nodes: FileNodes | None = None) -> Graph:
     """The same function without tensors of more axes than the engine has."""
     if all(node.ndim <= MAX_RANK for node in graph.nodes):
         return graph
     fold = _Fold(graph, file)
+    if file_nodes is not None:
+        file_nodes.reasons |= dict.fromkeys(fold.handed_on, HANDS_ON)
     return Graph([fold.output(output) for output in graph.outputs], graph.states, graph.route)
 
 
@@ -37,11 +39,22 @@ class _Fold:
         self.names = graph.names()
         self.held: dict[int, Tensor] = {}
         """What holds the elements of a node: of its shape if that has few axes, otherwise of any."""
+        self.handed_on: set[int] = set()
+        """The file's nodes that only view a tensor with other axes, and that no node here stands for."""
+        waiting: dict[int, Origins] = {}  # origins of such views, by node, until something is built on them
         for node in graph.nodes:
             newest = newest_node()
             self.held[node.uid] = self._folded(node)
-            for new in nodes_since(newest, [self.held[node.uid]]):
-                new.origins = node.origins
+            origins = merged(node.origins, *(waiting.get(operand.uid, ()) for operand in node.inputs))
+            built = nodes_since(newest, [self.held[node.uid]])
+            for new in built:
+                new.origins = origins
+            if built or self.held[node.uid] is node:
+                continue
+            if node.ndim > MAX_RANK:
+                waiting[node.uid] = origins
+            else:
+                self.handed_on |= {origin.number for origin in origins}
 
     def output(self, node: Tensor) -> Tensor:
         if node.ndim > MAX_RANK:

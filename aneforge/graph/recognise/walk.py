@@ -12,7 +12,7 @@ import numpy as np
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import const
-from aneforge.graph.origins import FileNodes, merged, nodes_since, stamp
+from aneforge.graph.origins import FileNodes, merged, nodes_since, passed_over, stamp
 from aneforge.graph.recognise.algebra import Scene, SpellingRule
 from aneforge.graph.recognise.table import RULES
 from aneforge.graph.reference import value_of
@@ -98,7 +98,8 @@ class _Walk:
         if built:
             stamp(before, built, result)
         else:
-            self.reasons |= dict.fromkeys((origin.number for origin in before.origins), _NOTHING)
+            gone = merged(*(passed.origins for passed in passed_over(before, (), result)))
+            self.reasons |= dict.fromkeys((origin.number for origin in gone), _NOTHING)
         for new in built:
             new.where = node.where
             operands = [settled.get(operand.uid, operand) for operand in new.inputs]
