@@ -186,17 +186,14 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Tensor:
     bare, pads = _absorb_padding(op, lambda fill: fill <= -FP16_MAX)
-    dilation = dilations or [1] * len(kernel_sizes)
-    return forms.max_pool(bare, kernel_sizes, stride=strides, pads=pads, dilation=dilation, ceil=ceil_mode)
+    return forms.max_pool(bare, forms.PoolWindow(kernel_sizes, strides, pads, dilations or (), ceil_mode))
 
 
 def _sum_pool(
     op: FileOp, x: Value, kernel_sizes: list[int], strides: list[int], dilations: list[int] | None = None
 ) -> Tensor:
     bare, pads = _absorb_padding(op, lambda fill: fill == 0)
-    return forms.window_sum(
-        bare, kernel_sizes, stride=strides, pads=pads, dilation=dilations or [1] * len(kernel_sizes)
-    )
+    return forms.window_sum(bare, forms.PoolWindow(kernel_sizes, strides, pads, dilations or ()))
 
 
 def _average(op: FileOp, pool: str, count: Value, inverse: bool) -> Tensor | None:
@@ -218,8 +215,8 @@ def _average(op: FileOp, pool: str, count: Value, inverse: bool) -> Tensor | Non
         if np.broadcast_shapes(counts.shape, expected.shape, shape) != shape:
             continue
         if (np.abs(counts / expected - 1) < _CLOSE).all():
-            average = forms.average_pool(x, size, stride=stride, pads=pads, dilation=dilation, count_pad=count_pad)
-            return average.named(pool_op.name)
+            box = forms.PoolWindow(size, stride, pads, dilation)
+            return forms.average_pool(x, box, count_pad).named(pool_op.name)
     return None
 
 

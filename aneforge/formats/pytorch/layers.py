@@ -102,10 +102,9 @@ def max_pool_of(
 ) -> Tensor:
     if op.used(1):
         raise NoForm(_INDICES)
-    window = _each(sizes, rank)
-    steps, gaps = _each(strides or window, rank), _each(dilations or [1], rank)
-    pads = _pads(padding or [0], rank)
-    return forms.max_pool(_with_batch(x, rank), window, stride=steps, pads=pads, dilation=gaps, ceil=ceil)
+    gaps = _each(dilations or [1], rank)
+    box = forms.PoolWindow(_each(sizes, rank), _each(strides or sizes, rank), _pads(padding or [0], rank), gaps, ceil)
+    return forms.max_pool(_with_batch(x, rank), box)
 
 
 def average_pool_of(
@@ -120,11 +119,9 @@ def average_pool_of(
 ) -> Tensor:
     if divisor is not None and ceil:
         raise LoadError("divisor_override with ceil_mode is not supported; use one of them")
-    window = _each(sizes, rank)
-    steps, pads = _each(strides or window, rank), _pads(padding or [0], rank)
-    counts = count_pad or divisor is not None
-    mean = forms.average_pool(_with_batch(x, rank), window, stride=steps, pads=pads, ceil=ceil, count_pad=counts)
-    return mean if divisor is None else forms.scaled(mean, math.prod(window) / divisor)
+    box = forms.PoolWindow(_each(sizes, rank), _each(strides or sizes, rank), _pads(padding or [0], rank), ceil=ceil)
+    mean = forms.average_pool(_with_batch(x, rank), box, count_pad or divisor is not None)
+    return mean if divisor is None else forms.scaled(mean, math.prod(box.size) / divisor)
 
 
 def adaptive_mean(op: FileOp, x: Numeric, rank: int) -> Tensor:
