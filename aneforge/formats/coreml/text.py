@@ -333,7 +333,7 @@ class _Parser:
     def literal(self) -> Any:
         token = self.next
         if token.kind == "string":
-            return _unescape(self.take().text)
+            return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match.group(1), match.group(1)), self.take().text[1:-1])
         if token.kind == "number":
             return self.number()
         if token.text in ("true", "false"):
@@ -409,7 +409,3 @@ class _Parser:
         except (ValueError, TypeError, OverflowError):
             self.fail(f"a value does not fit type {kind.dtype}")
         return np.broadcast_to(values, shape) if len(flat) == 1 and count != 1 else values.reshape(shape)
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match.group(1), match.group(1)), text[1:-1])
