@@ -280,7 +280,7 @@ def norm_pool(x: Tensor, p: int, box: PoolWindow) -> Tensor:
     return _root(window_sum(powers, box), p)
 
 
-def global_norm_pool(x: Tensor, p: int = 2) -> Tensor:
+def global_norm_pool(x: Numeric, p: int = 2) -> Tensor:
     """The p-norm over all spatial axes."""
     if p < 1:
         raise LoadError(f"p is {p}; it must be 1 or more")

@@ -44,10 +44,6 @@ Operand = np.ndarray | Encoded | Tensor | LiveState | Listed
 Rule = Callable[["FileOp"], Any]
 
 
-def _no_maker(name: str) -> FileOp | None:
-    return None
-
-
 @dataclass
 class FileOp:
     kind: str
@@ -59,7 +55,7 @@ class FileOp:
     blocks: Sequence[Block] = ()
     is_read: Callable[[str], bool] = lambda name: True
     """Whether anything reads the result of this name."""
-    maker: Callable[[str], FileOp | None] = _no_maker
+    maker: Callable[[str], FileOp | None] = lambda name: None
     """The op that gave an argument, if nothing else reads it."""
 
     def operands(self) -> list[Any]:

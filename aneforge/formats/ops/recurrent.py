@@ -57,16 +57,13 @@ def _layer(
     for place, backwards in enumerate(directions):
         if weights[place]["weight_ih"] is None or weights[place]["weight_hh"] is None:
             raise LoadError("the weights of the second direction are missing; the op needs them")
-        states = [start if len(directions) == 1 else _part_of(start, place, hidden.shape[1]) for start in starts]
+        states, size = starts, hidden.shape[1]
+        if len(directions) > 1:
+            states = [start.slice_by_size([0, place * size], [start.shape[0], size]) for start in starts]
         runs.append(recurrence(_cell(kind, weights[place], names, states, clip), x, backwards))
     final_states = [_side_by_side([ends[i] for _, ends in runs]) for i in range(len(starts))]
     sequence = _side_by_side([outputs for outputs, _ in runs])
     return [sequence if output_sequence else final_states[0].expand_dims(0), *final_states]
-
-
-def _part_of(state: Tensor, place: int, hidden: int) -> Tensor:
-    """The state of one direction."""
-    return state.slice_by_size([0, place * hidden], [state.shape[0], hidden])
 
 
 def _side_by_side(values: Sequence[Tensor]) -> Tensor:

@@ -88,10 +88,6 @@ def _over_space(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callab
     return global_pool
 
 
-def _global_norm_pool(x: Numeric, p: int = 2) -> Tensor:
-    return global_norm_pool(x, p)
-
-
 def _space_to_batch(x: Tensor, block_shape: list[int], paddings: list[int]) -> Tensor:
     top, bottom, left, right = paddings
     return padded(x, [(0, 0), (0, 0), (top, bottom), (left, right)]).space_to_batch(*block_shape)
@@ -117,7 +113,7 @@ OPS: dict[str, Callable[..., object]] = {
     "depth_to_space": _of_blocks(af.depth_to_space),
     "global_avg_pool": _over_space(Tensor.mean),
     "global_max_pool": _over_space(Tensor.amax),
-    "global_norm_pool": _global_norm_pool,
+    "global_norm_pool": global_norm_pool,
     "l2_pool": _norm_pool,
     "max_pool": _max_pool,
     "pixel_shuffle": _of_blocks(af.pixel_shuffle),
