@@ -172,8 +172,10 @@ class _Writer:
         encoded = node.weight.encoded
         name = self._name(node.name or f"weight_{node.weight.key[:8]}")
         # A file has no 8-bit floating point and, written here, no sparse palettes.
-        plain = encoded is None or encoded.form in FP8
-        written = "fp16" if plain else "sparse" if encoded.form == "sparse" else encoded.name
+        if encoded is None or encoded.form in FP8:
+            written = "fp16"
+        else:
+            written = "sparse" if encoded.form == "sparse" else encoded.name
         self.encodings[written] = self.encodings.get(written, 0) + 1
         return self.mil.constant(node.weight.array, name) if encoded is None else self._compressed(encoded, name)
 

@@ -264,8 +264,8 @@ def window_sum(x: Tensor, box: PoolWindow) -> Tensor:
     if not box.ceil and all(gap == 1 for gap in box.dilation):
         return average_pool(x, box, count_pad=True) * float(np.prod(box.size))
     wide = [
-        _pads_for_windows(extent, *along, box.ceil)
-        for extent, *along in zip(x.shape[2:], box.size, box.stride, box.pads, box.dilation, strict=False)
+        _pads_for_windows(x.shape[2 + i], box.size[i], box.stride[i], box.pads[i], box.dilation[i], box.ceil)
+        for i in range(x.ndim - 2)
     ]
     pads = [(before, max(0, after)) for before, after in wide]
     ones = np.ones((x.shape[1], 1, *box.size))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from aneforge.errors import LoadError
-from aneforge.formats.forms.recurrent import Cell, by_gate, recurrence
+from aneforge.formats.forms.recurrent import USUAL, Cell, by_gate, recurrence
 from aneforge.formats.ops.elementwise import ACTIVATIONS
 from aneforge.formats.values import Array, NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 _ORDER = {"RNN": "n", "GRU": "rnz", "LSTM": "ifog"}
-_USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _DIRECTIONS = {"forward": [False], "reverse": [True], "backward": [True], "bidirectional": [False, True]}
 
 
@@ -32,7 +31,7 @@ def _cell(
         start,
         [ACTIVATIONS[name] for name in names],
         b,
-        usual=list(names) == _USUAL[kind],
+        usual=list(names) == USUAL[kind],
         peepholes=by_gate(peepholes if peepholes is not None and peepholes.any() else None, "ifo"),
         cell_clip=clip,
     )

@@ -14,7 +14,7 @@ import numpy as np
 from aneforge.errors import LoadError
 from aneforge.formats import forms
 from aneforge.formats.forms.pointwise import UNARY
-from aneforge.formats.forms.recurrent import Cell, by_gate, recurrence
+from aneforge.formats.forms.recurrent import GATES, USUAL, Cell, by_gate, recurrence
 from aneforge.formats.importer.op import FileOp
 from aneforge.formats.ops import OPS
 from aneforge.formats.pytorch.functions import refuse_training, stated_shape
@@ -241,17 +241,15 @@ def attention(
 
 # Recurrent layers: all layers and directions, and their last states.
 
-_GATES = {"RNN": "n", "GRU": "rzn", "LSTM": "ifgo"}
 
-
-def _recurrent(kind: str, activations: Sequence[str], usual: bool = True) -> Callable[..., list[Tensor | None]]:
-    functions = [UNARY[name] for name in activations]
+def _recurrent(kind: str, names: Sequence[str]) -> Callable[..., list[Tensor | None]]:
+    functions, usual = [UNARY[name] for name in names], names == USUAL[kind]
     states = 2 if kind == "LSTM" else 1
 
     def cell(weights: Sequence[Any], start: Sequence[Tensor]) -> Cell:
         if any(isinstance(weight, Tensor) for weight in weights):
             raise NoForm("the weights of the recurrent layer are computed; the engine needs fixed weights")
-        gates = [by_gate(weight, _GATES[kind]) for weight in weights]
+        gates = [by_gate(weight, GATES[kind]) for weight in weights]
         b, c = gates[2:4] if len(gates) == 4 else ({}, {})
         return Cell(kind, gates[0], gates[1], start, functions, b, c, usual=usual, reset_after=True)
 
@@ -364,9 +362,7 @@ def fake_quantise_channels(x: Numeric, scale: Value, zero: Value, axis: int, low
     return forms.fake_quantised(x, np.asarray(scale), np.asarray(zero), (low, high), axis)
 
 
-gru = _recurrent("GRU", ["sigmoid", "tanh"])
-lstm = _recurrent("LSTM", ["sigmoid", "tanh", "tanh"])
-rnn = _recurrent("RNN", ["tanh"])
-rnn_relu = _recurrent("RNN", ["relu"], usual=False)
+gru, lstm, rnn = (_recurrent(kind, USUAL[kind]) for kind in ("GRU", "LSTM", "RNN"))
+rnn_relu = _recurrent("RNN", ["relu"])
 shuffle_pixels = _in_planes(OPS["pixel_shuffle"])
 unshuffle_pixels = _in_planes(OPS["pixel_unshuffle"])
