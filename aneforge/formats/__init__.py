@@ -77,7 +77,8 @@ def load(
     if not file.exists():
         raise LoadError(f"{str(path)!r}: no such file; check the path")
     if file.is_dir() and (model_format is None or not model_format.folder):
-        raise LoadError(f"{file.name} is a folder; models that are folders end in {_folders()}")
+        ends = " or ".join(end for end, model_format in FORMATS.items() if model_format.folder)
+        raise LoadError(f"{file.name} is a folder; models that are folders end in {ends}")
     if not file.is_dir():
         regular_file(file, file.name)
     options = {"dims": dict(dims or {}), "fixed": dict(fixed or {}), "function": function}
@@ -88,23 +89,14 @@ def load(
         format_name = model_format.name if model_format else "a saved graph"
         raise LoadError(f"{file.name}: {format_name} does not take {unused[0]}; it is for {takers}")
     if model_format is None:
-        _refuse_program(file)
+        if file.suffix.casefold() in _CONTAINERS:  # what was rewritten, fused and placed is no model any more
+            raise LoadError(
+                f"{file.name}: a compiled program, not a model. Use aneforge inspect or aneforge run; give this "
+                "command the model that it was compiled from"
+            )
         with made_from(file.name):
             return load_graph(file)
     return model_format.read(file, **options)
-
-
-def _refuse_program(file: Path) -> None:
-    """A container is no model any more: what was rewritten, fused and placed cannot be read back as one."""
-    if file.suffix.casefold() in _CONTAINERS:
-        raise LoadError(
-            f"{file.name}: a compiled program, not a model. Use aneforge inspect or aneforge run; give this command "
-            "the model that it was compiled from"
-        )
-
-
-def _folders() -> str:
-    return " or ".join(end for end, model_format in FORMATS.items() if model_format.folder)
 
 
 def onnx_graph(

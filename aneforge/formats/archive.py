@@ -61,7 +61,13 @@ def save_program(model: SavedProgram, path: str | Path) -> None:
 
     def entries() -> Iterator[Entry]:
         for name, write in _entries(model):
-            yield name, partial(_hashed, name, write, digests)
+
+            def write_hashed(stream: IO[bytes], name: str = name, write: Any = write) -> None:
+                hashing = _Hashing(stream)
+                write(hashing)
+                digests[name] = hashing.digest.hexdigest()
+
+            yield name, write_hashed
         yield _MANIFEST, lambda stream: stream.write(json.dumps(_manifest(model, digests), sort_keys=True).encode())
 
     write_archive(path, entries())
@@ -82,17 +88,15 @@ class _Hashing(io.RawIOBase):
         return self._stream.write(data)
 
 
-def _hashed(name: str, write: Callable[[IO[bytes]], object], digests: dict[str, str], stream: IO[bytes]) -> None:
-    hashing = _Hashing(stream)
-    write(hashing)  # type: ignore[arg-type]
-    digests[name] = hashing.digest.hexdigest()
-
-
 def _entries(model: SavedProgram) -> Iterator[Entry]:
     yield from model.graph.entries()
     program = model.program
     yield _TEXT, lambda stream: stream.write(program.mlir.encode("utf-8"))
-    for key, weight in _own_weights(model).items():
+    weights = dict(program.module.weights)
+    weights |= {port.initial.key: port.initial for port in program.inputs if port.initial is not None}
+    for key, weight in weights.items():
+        if key in model.graph.weights:
+            continue
         if weight.encoded is None:
             yield f"{_WEIGHTS}{key}.npy", partial(_write_array, weight.array)
             continue
@@ -100,13 +104,6 @@ def _entries(model: SavedProgram) -> Iterator[Entry]:
         yield f"{_ENCODED}{key}/form.json", lambda stream, form=form: stream.write(form)
         for name, part in weight.encoded.parts.items():
             yield f"{_ENCODED}{key}/{name}.npy", partial(_write_array, part)
-
-
-def _own_weights(model: SavedProgram) -> dict[str, Weight]:
-    """Weights that compiling made, and start values of ports; the graph has the others."""
-    weights = dict(model.program.module.weights)
-    weights |= {port.initial.key: port.initial for port in model.program.inputs if port.initial is not None}
-    return {key: weight for key, weight in weights.items() if key not in model.graph.weights}
 
 
 def _write_array(array: np.ndarray, stream: IO[bytes]) -> None:
@@ -158,7 +155,10 @@ def read_program(file: Path) -> SavedProgram:
         raise LoadError(f"{file.name}: the graph in the file cannot be read: {error}") from None
     try:
         module.weights = {**graph.weights, **weights}
-        _check_weights(module, file.name)
+        for op in module.ops:
+            if op.kind == "const_in" and op.attrs["weight"] not in module.weights:
+                missing = op.attrs["weight"]
+                raise LoadError(f"{file.name}: weight {missing} of the program is not in the file. Save it again.")
         verify(module)
         program = _program(manifest, module)
     except AneforgeError:
@@ -218,12 +218,6 @@ def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     array = np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
     array.setflags(write=False)
     return array
-
-
-def _check_weights(module: Module, name: str) -> None:
-    for op in module.ops:
-        if op.kind == "const_in" and op.attrs["weight"] not in module.weights:
-            raise LoadError(f"{name}: weight {op.attrs['weight']} of the program is not in the file. Save it again.")
 
 
 def _program(manifest: Mapping[str, Any], module: Module) -> Program:

@@ -178,7 +178,6 @@ def names_read(operations: Iterable[Operation]) -> Counter[str]:
 # Numbers as files store them: in whole bytes, several to a byte, and as floats that NumPy lacks.
 
 
-_HELD = ("bool", "fp16", "fp32", "fp64", "string")
 _CODES: dict[str, type[np.generic]] = {"bf16": np.uint16, "fp8e4m3fn": np.uint8, "fp8e5m2": np.uint8}
 """Floats that NumPy lacks, as the integers of their bits."""
 

@@ -151,12 +151,8 @@ def _written(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}={value!r}"
             continue
         for key, given in sorted(value.items()):
-            yield f"{name}.{key}={_written_value(given)}"
-
-
-def _written_value(value: Any) -> str:
-    array = np.asarray(value)
-    if array.dtype.hasobject:
-        raise ValueError("a value is not an array of numbers")
-    numbers = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=20).hexdigest()
-    return f"{array.dtype.str}{array.shape}{numbers}"
+            array = np.asarray(given)
+            if array.dtype.hasobject:
+                raise ValueError("a value is not an array of numbers")
+            numbers = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=20).hexdigest()
+            yield f"{name}.{key}={array.dtype.str}{array.shape}{numbers}"

@@ -46,10 +46,6 @@ def _while(importer: Importer, operation: Operation, op: FileOp, scope: Scope) -
     return while_loop(importer, operation.label, test, body, scope, op.operands(), passes=True)
 
 
-def _invoke(importer: Importer, operation: Operation, op: FileOp, scope: Scope) -> list[Any]:
-    return importer.call(operation.attributes.get("callee", ""), op.operands(), operation.label)
-
-
 def _group(importer: Importer, operation: Operation, op: FileOp, scope: Scope) -> list[Any]:
     """Operations that a tool grouped for one processor; here each is read by itself."""
     return importer.inline(operation.label, operation.blocks[0], scope, op.operands())
@@ -95,7 +91,9 @@ CONTROL: dict[str, Control] = {
     "constant": _constant,
     "create_token": lambda importer, operation, op, scope: [Token()],
     "if": _if,
-    "invoke": _invoke,
+    "invoke": lambda importer, operation, op, scope: importer.call(
+        operation.attributes.get("callee", ""), op.operands(), operation.label
+    ),
     "isolated_group": _group,
     "join_token": _join,
     "read_handle": _read,

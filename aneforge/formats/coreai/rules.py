@@ -89,18 +89,19 @@ def _cast(op: FileOp, x: Value, dtype: str) -> Tensor:
     wrap."""
     before = op.dtype("x")
     if is_whole(dtype) and before != "bool":
-        if is_whole(before) and not _can_hold(dtype, before):
-            raise NoForm(f"a cast from {before} to {dtype} wraps around, but the engine does not; use a wider type")
-        if not is_whole(before) and dtype not in ("int16", "int32", "int64"):
+        if is_whole(before):
+            wide_type, narrow = (
+                np.iinfo(f"{'u' if name[0] == 'u' else ''}int{max(8, BITS[name])}") for name in (dtype, before)
+            )
+            if wide_type.min > narrow.min or wide_type.max < narrow.max:
+                raise NoForm(
+                    f"a cast from {before} to {dtype} wraps around, but the engine does not; use a wider type"
+                )
+        elif dtype not in ("int16", "int32", "int64"):
             raise NoForm(
                 f"a cast of computed numbers to {dtype} wraps around, but the engine does not; use int16 or more bits"
             )
     return called(OPS["cast"], {"x": x, "dtype": dtype}, op)
-
-
-def _can_hold(outer: str, inner: str) -> bool:
-    wider, narrow = (np.iinfo(f"{'u' if name[0] == 'u' else ''}int{max(8, BITS[name])}") for name in (outer, inner))
-    return wider.min <= narrow.min and wider.max >= narrow.max
 
 
 # Products, with the padding before them.
@@ -186,17 +187,14 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Tensor:
     bare, pads = _absorb_padding(op, lambda fill: fill <= -FP16_MAX)
-    dilation = dilations or [1] * len(kernel_sizes)
-    return forms.max_pool(bare, kernel_sizes, stride=strides, pads=pads, dilation=dilation, ceil=ceil_mode)
+    return forms.max_pool(bare, forms.PoolWindow(kernel_sizes, strides, pads, dilations or (), ceil_mode))
 
 
 def _sum_pool(
     op: FileOp, x: Value, kernel_sizes: list[int], strides: list[int], dilations: list[int] | None = None
 ) -> Tensor:
     bare, pads = _absorb_padding(op, lambda fill: fill == 0)
-    return forms.window_sum(
-        bare, kernel_sizes, stride=strides, pads=pads, dilation=dilations or [1] * len(kernel_sizes)
-    )
+    return forms.window_sum(bare, forms.PoolWindow(kernel_sizes, strides, pads, dilations or ()))
 
 
 def _average(op: FileOp, pool: str, count: Value, inverse: bool) -> Tensor | None:
@@ -213,32 +211,19 @@ def _average(op: FileOp, pool: str, count: Value, inverse: bool) -> Tensor | Non
     x, pads = _absorb_padding(pool_op, lambda fill: fill == 0)
     size, stride = pool_op.numbers("kernel_sizes"), pool_op.numbers("strides")
     dilation = pool_op.numbers("dilations", [1] * len(size))
-    inside = _elements_inside(x.shape[2:], size, stride, dilation, pads, shape[2:])
+    inside = np.ones(1)  # the number of elements of each window that are not padding
+    for axis, extent in enumerate(x.shape[2:]):
+        first = np.arange(shape[2 + axis])[:, None] * stride[axis] - pads[axis][0]
+        places = first + np.arange(size[axis]) * dilation[axis]
+        elements = ((places >= 0) & (places < extent)).sum(axis=1)
+        inside = inside[..., None] * elements if axis else elements.astype(np.float64)
     for expected, count_pad in ((np.full(1, math.prod(size)), True), (inside, False)):
         if np.broadcast_shapes(counts.shape, expected.shape, shape) != shape:
             continue
         if (np.abs(counts / expected - 1) < _CLOSE).all():
-            average = forms.average_pool(x, size, stride=stride, pads=pads, dilation=dilation, count_pad=count_pad)
-            return average.named(pool_op.name)
+            box = forms.PoolWindow(size, stride, pads, dilation)
+            return forms.average_pool(x, box, count_pad).named(pool_op.name)
     return None
-
-
-def _elements_inside(
-    extents: Sequence[int],
-    size: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    pads: Pads,
-    out: Sequence[int],
-) -> Array:
-    """The number of elements of each window that are not padding."""
-    total = np.ones(1)
-    for axis, extent in enumerate(extents):
-        first = np.arange(out[axis])[:, None] * stride[axis] - pads[axis][0]
-        places = first + np.arange(size[axis]) * dilation[axis]
-        counts = ((places >= 0) & (places < extent)).sum(axis=1)
-        total = total[..., None] * counts if axis else counts.astype(np.float64)
-    return total
 
 
 # Resampling at places that are known.

@@ -140,17 +140,13 @@ _OF_OPERATION: dict[str, Callable[[FileOp], Any]] = {
 }
 
 
-def _classify(importer: Importer, operation: Operation, op: FileOp, scope: Scope) -> list[Any]:
-    """The result is the probabilities. The label of the most probable class is text and stays with the host."""
-    return [op.value("probabilities") for _ in operation.outputs]
-
-
 CONTROL: dict[str, Control] = {
     **{
         name: lambda importer, operation, op, scope, function=function: [function(op)]
         for name, function in _OF_OPERATION.items()
     },
-    "classify": _classify,
+    # The result is the probabilities. The label of the most probable class is text and stays with the host.
+    "classify": lambda importer, operation, op, scope: [op.value("probabilities") for _ in operation.outputs],
     "cond": _cond,
     "const": _const,
     "while_loop": _while,

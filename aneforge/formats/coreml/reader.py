@@ -131,31 +131,25 @@ def _read_ml_program(
 
 
 def chosen_function(file: Path, functions: Mapping[str, Function], requested: str | None, default: str) -> str:
-    name = _pick_name(file, functions, requested, default)
+    names = list(functions)
+    if not names:
+        raise LoadError(f"{file.name}: the program has no functions")
+    if requested is not None and requested not in functions:
+        raise LoadError(f"{file.name}: no function {requested!r}; choose one: {', '.join(names)}")
+    usual = (
+        [requested] if requested is not None else [name for name in (default, "main") if name and name in functions]
+    )
+    if not usual and len(names) > 1:
+        raise LoadError(
+            f"{file.name}: the program has several functions; choose one: {', '.join(names)} "
+            f"(af.load(..., function={names[0]!r}))"
+        )
+    name = (usual or names)[0]
     opset = functions[name].opset
     match = re.fullmatch(r"(coreml|ios)(\d+)", opset.casefold())
     if match is not None and int(match[2]) > _NEWEST_OPSETS[match[1]]:
         raise LoadError(f"{file.name}: function {name!r} uses opset {opset}, which is newer than the supported opsets")
     return name
-
-
-def _pick_name(file: Path, functions: Mapping[str, Function], requested: str | None, default: str) -> str:
-    names = list(functions)
-    if not names:
-        raise LoadError(f"{file.name}: the program has no functions")
-    if requested is not None:
-        if requested not in functions:
-            raise LoadError(f"{file.name}: no function {requested!r}; choose one: {', '.join(names)}")
-        return requested
-    for name in (default, "main"):
-        if name and name in functions:
-            return name
-    if len(names) > 1:
-        raise LoadError(
-            f"{file.name}: the program has several functions; choose one: {', '.join(names)} "
-            f"(af.load(..., function={names[0]!r}))"
-        )
-    return names[0]
 
 
 def read_text(
@@ -316,7 +310,12 @@ def _joined(file: str, graphs: Sequence[Graph], outputs: Sequence[str]) -> Graph
                     f"{file}: {node.name!r} leaves one stage as {list(earlier.shape)} and enters the next as "
                     f"{list(node.shape)}; correct the pipeline"
                 )
-            made[node.uid] = earlier if earlier is not None else _on_operands(node, made)
+            if earlier is not None:
+                made[node.uid] = earlier
+                continue
+            operands = [made[operand.uid] for operand in node.inputs]
+            unchanged = all(new is old for new, old in zip(operands, node.inputs, strict=True))
+            made[node.uid] = node if unchanged else remade(node, operands, node.name)
         given |= {str(output.name): made[output.uid] for output in graph.outputs}
     missing = [name for name in outputs if name not in given]
     if missing:
@@ -325,10 +324,3 @@ def _joined(file: str, graphs: Sequence[Graph], outputs: Sequence[str]) -> Graph
     joined = Graph([given[name] for name in outputs] if outputs else list(graphs[-1].outputs))
     joined.file = file_nodes
     return joined
-
-
-def _on_operands(node: Tensor, made: dict[int, Tensor]) -> Tensor:
-    operands = [made[operand.uid] for operand in node.inputs]
-    if all(new is old for new, old in zip(operands, node.inputs, strict=True)):
-        return node
-    return remade(node, operands, node.name)

@@ -206,10 +206,7 @@ class _Parser:
 
     def names(self) -> list[str]:
         self.expect("(")
-        names = []
-        for _ in self.until(")"):
-            names.append(self.word("a name"))
-        return names
+        return [self.word("a name") for _ in self.until(")")]
 
     def operation(self) -> Operation:
         line = self.next.line
@@ -223,7 +220,8 @@ class _Parser:
         else:
             word = self.word("an operation")
             while not self.is_at("("):
-                outputs.append((self.word_after(word), self.last_type))
+                kind = self.type(word)
+                outputs.append((self.word("the name of a value"), kind))
                 if self.accept(","):
                     word = self.word("a type")
                 else:
@@ -240,11 +238,6 @@ class _Parser:
         self.expect(";")
         return operation
 
-    def word_after(self, first: str) -> str:
-        """Read the rest of a type that starts with the word ``first``, then the name of its value."""
-        self.last_type = self.type(first)
-        return self.word("the name of a value")
-
     def arguments(self) -> dict[str, list[Binding]]:
         self.expect("(")
         inputs: dict[str, list[Binding]] = {}
@@ -257,10 +250,7 @@ class _Parser:
     def bindings(self) -> list[Binding]:
         if not self.accept("("):
             return [self.binding()]
-        bindings = []
-        for _ in self.until(")"):
-            bindings.append(self.binding())
-        return bindings
+        return [self.binding() for _ in self.until(")")]
 
     def binding(self) -> Binding:
         word = self.word("a name or a value")
@@ -307,18 +297,17 @@ class _Parser:
         else:
             kind = OtherType(word)
             while not self.is_at(">"):
-                self.extents() if self.is_at("[") else self.type_or_mark()
+                if self.is_at("["):
+                    self.extents()
+                elif self.next.kind == "word":
+                    self.type()
+                elif self.next.kind == "end":
+                    self.fail("a type has no closing '>'")
+                else:
+                    self.take()
         self.expect(">")
         self.depth -= 1
         return kind
-
-    def type_or_mark(self) -> None:
-        if self.next.kind == "word":
-            self.type()
-        elif self.next.kind == "end":
-            self.fail("a type has no closing '>'")
-        else:
-            self.take()
 
     def extents(self) -> tuple[int | None, ...]:
         self.expect("[")
@@ -333,7 +322,7 @@ class _Parser:
     def literal(self) -> Any:
         token = self.next
         if token.kind == "string":
-            return _unescape(self.take().text)
+            return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match.group(1), match.group(1)), self.take().text[1:-1])
         if token.kind == "number":
             return self.number()
         if token.text in ("true", "false"):
@@ -346,9 +335,7 @@ class _Parser:
     def items(self, opening: str, closing: str) -> list[Any]:
         self.enter_level()
         self.expect(opening)
-        literals = []
-        for _ in self.until(closing):
-            literals.append(self.literal())
+        literals = [self.literal() for _ in self.until(closing)]
         self.depth -= 1
         return literals
 
@@ -409,7 +396,3 @@ class _Parser:
         except (ValueError, TypeError, OverflowError):
             self.fail(f"a value does not fit type {kind.dtype}")
         return np.broadcast_to(values, shape) if len(flat) == 1 and count != 1 else values.reshape(shape)
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match.group(1), match.group(1)), text[1:-1])

@@ -171,7 +171,11 @@ class _Writer:
         assert node.weight is not None
         encoded = node.weight.encoded
         name = self._name(node.name or f"weight_{node.weight.key[:8]}")
-        written = "fp16" if encoded is None else _written_form(encoded)
+        # A file has no 8-bit floating point and, written here, no sparse palettes.
+        if encoded is None or encoded.form in FP8:
+            written = "fp16"
+        else:
+            written = "sparse" if encoded.form == "sparse" else encoded.name
         self.encodings[written] = self.encodings.get(written, 0) + 1
         return self.mil.constant(node.weight.array, name) if encoded is None else self._compressed(encoded, name)
 
@@ -267,10 +271,3 @@ def _fix_identifiers(package: Path) -> None:
 
 def _scalar_or_line(values: np.ndarray) -> Any:
     return values[0] if values.size == 1 else values
-
-
-def _written_form(encoded: Encoded) -> str:
-    """What a stored weight is in the file: it has no 8-bit floating point and, written here, no sparse palettes."""
-    if encoded.form in FP8:
-        return "fp16"
-    return "sparse" if encoded.form == "sparse" else encoded.name

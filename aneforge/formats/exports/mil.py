@@ -300,10 +300,6 @@ def _dequantize(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
     return mil.op("mul", name, x=shifted, y=scale)
 
 
-def _pixel_unshuffle(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
-    return mil.op("pixel_unshuffle", name, x=x, downscale_factor=np.uint32(node.attrs["r"]))
-
-
 RULES: dict[str, Rule] = {
     **{name: _by_row for name, declared in definitions().items() if declared.mil},
     "crop": _crop,
@@ -313,7 +309,9 @@ RULES: dict[str, Rule] = {
     "l2_norm": _l2_norm,
     "linear": _linear,
     "pad": _pad,
-    "pixel_unshuffle": _pixel_unshuffle,
+    "pixel_unshuffle": lambda mil, name, node, x: mil.op(
+        "pixel_unshuffle", name, x=x, downscale_factor=np.uint32(node.attrs["r"])
+    ),
     "prelu": _prelu,
     "quantize": _quantize,
     "resize_bilinear": _resize_bilinear,

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -216,7 +216,10 @@ class _Document:
         with ExitStack() as staged:
             staged.enter_context(written_file(file)).write(content)
             if self.blocks:
-                self._write_blocks(staged.enter_context(written_file(weights)))
+                stream = staged.enter_context(written_file(weights))
+                for block in self.blocks:
+                    stream.write(block.data)
+                    stream.write(b"\0" * (-block.nbytes % _ALIGNED))
 
     def _document(self, weights: str) -> dict[str, Any]:
         units, module = self.units, self.lowered.module
@@ -287,8 +290,3 @@ class _Document:
             self.blocks.append(block)
             self._size += -(-block.nbytes // _ALIGNED) * _ALIGNED
         return place
-
-    def _write_blocks(self, stream: IO[bytes]) -> None:
-        for block in self.blocks:
-            stream.write(block.data)
-            stream.write(b"\0" * (-block.nbytes % _ALIGNED))

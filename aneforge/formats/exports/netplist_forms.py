@@ -200,10 +200,6 @@ def _sigmoid(names: ValueNames, walk: Rewriter, op: Op) -> Op | None:
     return _unit(walk, op, "Neuron", [op.operands[0]], Type="SigmoidHighPrecision")
 
 
-def _capped(names: ValueNames, walk: Rewriter, op: Op) -> Op | None:
-    return _unit(walk, op, "Neuron", [op.operands[0]], Type="ClampedReLU", ReluMin=0.0, ReluMax=op["max_val"])
-
-
 def _square(names: ValueNames, walk: Rewriter, op: Op) -> Op | None:
     assert op.type is not None
     return walk.emit("anec.mult", [op.operands[0], op.operands[0]], op.type, None, op.sources)
@@ -251,7 +247,9 @@ _PATTERNS: Mapping[str, Callable[[ValueNames, Rewriter, Op], Op | None]] = {
     "gather_nd": _gather,
     "matmul": _matmul,
     "mult": _mult,
-    "n_relu": _capped,
+    "n_relu": lambda names, walk, op: _unit(
+        walk, op, "Neuron", [op.operands[0]], Type="ClampedReLU", ReluMin=0.0, ReluMax=op["max_val"]
+    ),
     "sigmoid": _sigmoid,
     "square": _square,
     "tile": _tile,

@@ -59,7 +59,9 @@ def attention(
     k, v = (_repeat_heads(tensor, q.shape[1]) if planar else tensor for tensor in (k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     queries, keys = q.shape[-2], k.shape[-2]
-    plane = None if mask is None else _mask_plane(mask) if planar else added_mask(mask)
+    plane = None if mask is None else added_mask(mask)
+    if plane is not None and planar and plane.ndim != 4:
+        plane = plane.reshape(*(1,) * (4 - plane.ndim), *plane.shape)
     scores = scaled(q, factor) @ k.mT
     if softcap:
         scores = scaled(scaled(scores, 1 / softcap).tanh(), softcap)
@@ -81,11 +83,6 @@ def _repeat_heads(x: Tensor, heads: int) -> Tensor:
         )
     lines = x.reshape(samples, key_heads, 1, places * features).tile([1, 1, heads // key_heads, 1])
     return lines.reshape(samples, heads, places, features)
-
-
-def _mask_plane(mask: Value) -> Tensor:
-    tensor = added_mask(mask)
-    return tensor if tensor.ndim == 4 else tensor.reshape(*(1,) * (4 - tensor.ndim), *tensor.shape)
 
 
 def rotary(x: Tensor, cos: Value, sin: Value, places: Array | None, *, interleaved: bool, size: int = 0) -> Tensor:

@@ -76,11 +76,8 @@ def gathered(x: Tensor, axis: int, indices: np.ndarray) -> Tensor:
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
     target = np.broadcast_shapes(x.shape, tuple(shape))
     raised = x if x.ndim == len(target) else x.reshape(*(1,) * (len(target) - x.ndim), *x.shape)
-    return _tile(raised, [a // b for a, b in zip(target, raised.shape, strict=True)])
-
-
-def _tile(x: Tensor, copies: Sequence[int]) -> Tensor:
-    return x if all(count == 1 for count in copies) else x.tile(list(copies))
+    copies = [a // b for a, b in zip(target, raised.shape, strict=True)]
+    return raised if all(count == 1 for count in copies) else raised.tile(copies)
 
 
 def rolled(x: Tensor, axis: int, shift: int) -> Tensor:

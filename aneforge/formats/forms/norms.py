@@ -57,24 +57,26 @@ def _with_gains(x: Tensor, scale: Value | None, bias: Value | None) -> Tensor:
     return scaled if bias is None else scaled + as_tensor(bias)
 
 
-def group_norm(x: Tensor, groups: int, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
+def group_norm(
+    x: Numeric, groups: int, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5
+) -> Tensor:
     """Gains are for each channel or for each group. With known gains it is an op of the graph."""
-    eps = single(eps)
-    if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
-        result = _planes(x).group_norm(_gains(scale, x, groups, 1.0), _gains(bias, x, groups, 0.0), groups, eps)
+    eps = single(epsilon)
+    if not isinstance(gamma, Tensor) and not isinstance(beta, Tensor):
+        result = _planes(x).group_norm(_gains(gamma, x, groups, 1.0), _gains(beta, x, groups, 0.0), groups, eps)
         return result if x.ndim == 4 else result.reshape(*x.shape)
     lines = whitened(x.reshape(x.shape[0], groups, -1), (2,), eps)[0].reshape(*x.shape)
-    return _with_gains(lines, *(_by_channel(gain, x, groups) for gain in (scale, bias)))
+    return _with_gains(lines, *(_by_channel(gain, x, groups) for gain in (gamma, beta)))
 
 
-def instance_norm(x: Tensor, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
+def instance_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
     """Normalise each channel of each sample separately."""
-    eps = single(eps)
-    if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
-        result = af.instance_norm(_planes(x), _gains(scale, x, 1, 1.0), _gains(bias, x, 1, 0.0), eps)
+    eps = single(epsilon)
+    if not isinstance(gamma, Tensor) and not isinstance(beta, Tensor):
+        result = af.instance_norm(_planes(x), _gains(gamma, x, 1, 1.0), _gains(beta, x, 1, 0.0), eps)
         return result if x.ndim == 4 else result.reshape(*x.shape)
     white = whitened(x, range(2, x.ndim), eps)[0]
-    return _with_gains(white, _by_channel(scale, x), _by_channel(bias, x))
+    return _with_gains(white, _by_channel(gamma, x), _by_channel(beta, x))
 
 
 def _planes(x: Tensor) -> Tensor:
@@ -104,15 +106,21 @@ def _by_channel(gain: Value | None, x: Tensor, groups: int = 1) -> Tensor | None
     return gain.reshape(*shape)
 
 
-def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Tensor:
+def batch_norm(
+    x: Numeric,
+    mean: Value,
+    variance: Value,
+    gamma: Value | None = None,
+    beta: Value | None = None,
+    epsilon: float = 1e-5,
+) -> Tensor:
     """Normalise with the statistics of the training, which must be known."""
-    eps = single(eps)
     centre, spread = (
         np.asarray(known(statistic, "a statistic"), np.float64).reshape(-1) for statistic in (mean, variance)
     )
-    gamma = np.ones_like(centre) if scale is None else np.asarray(known(scale, "a gain"), np.float64).reshape(-1)
-    beta = np.zeros_like(centre) if bias is None else np.asarray(known(bias, "a gain"), np.float64).reshape(-1)
-    return af.batch_norm(x, gamma, beta, centre, spread, eps)
+    scale = np.ones_like(centre) if gamma is None else np.asarray(known(gamma, "a gain"), np.float64).reshape(-1)
+    bias = np.zeros_like(centre) if beta is None else np.asarray(known(beta, "a gain"), np.float64).reshape(-1)
+    return af.batch_norm(x, scale, bias, centre, spread, single(epsilon))
 
 
 def channel_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
@@ -129,9 +137,10 @@ def cosine_similarity(a: Numeric, b: Numeric, axis: int = 1, epsilon: float = 1e
     return (a * b).sum(axes) / lengths[0] / lengths[1]
 
 
-def log_softmax(x: Tensor, axis: int) -> Tensor:
-    shifted = x - x.amax((axis,))
-    return shifted - shifted.reduce_log_sum_exp((axis,))
+def log_softmax(x: Numeric, axis: int = -1) -> Tensor:
+    axes = (axis_of(axis, x.ndim),)
+    shifted = x - x.amax(axes)
+    return shifted - shifted.reduce_log_sum_exp(axes)
 
 
 def layer_norm_with_statistics(

@@ -16,8 +16,6 @@ from aneforge.graph.tensor import Tensor
 
 Array = np.ndarray
 
-"""The largest number of fp16. A finite constant beyond it is infinite on the engine."""
-
 MASKED = -30000.0
 """Added to a score that must not count, where the file gives truth values and leaves the number to us. Far enough
 below any score that its exponential is zero, and above -32768, where sums in the accumulators are infinite (N04)."""

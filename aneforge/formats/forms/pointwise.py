@@ -58,10 +58,6 @@ def hard_sigmoid(x: Numeric, alpha: float = 1 / 6, beta: float = 0.5) -> Tensor:
     return x.sigmoid_hard(single(alpha), single(beta))
 
 
-def hard_swish(x: Tensor) -> Tensor:
-    return x * hard_sigmoid(x)
-
-
 def elu(x: Numeric, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
     """scale * x above zero, and scale * alpha * (exp(input_scale * x) - 1) below."""
     if input_scale == 1.0:
@@ -77,10 +73,6 @@ def glu(x: Numeric, axis: int = -1) -> Tensor:
 
 def leaky_relu(x: Numeric, alpha: float = 0.01) -> Tensor:
     return x.leaky_relu(single(alpha))
-
-
-def mish(x: Tensor) -> Tensor:
-    return x * x.softplus().tanh()
 
 
 SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
@@ -153,7 +145,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "floor": Tensor.floor,
     "frac": lambda x: x - truncated(x),
     "hardsigmoid": hard_sigmoid,
-    "hardswish": hard_swish,
+    "hardswish": lambda x: x * hard_sigmoid(x),
     "isfinite": lambda x: x.abs().less(const(np.float16(np.inf))),
     "isnan": lambda x: x.not_equal(x),
     "log": log,
@@ -161,7 +153,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "log1p": lambda x: x.log(1.0),
     "log2": lambda x: scaled(x.log(), 1 / math.log(2)),
     "log_sigmoid": lambda x: -(-x).softplus(),
-    "mish": mish,
+    "mish": lambda x: x * x.softplus().tanh(),
     "neg": lambda x: -x,
     "rad2deg": lambda x: scaled(x, 180 / math.pi),
     "reciprocal": inverse,
@@ -186,34 +178,6 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "trunc": truncated,
 }
 
-BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
-    **{
-        name: lambda a, b, name=name: compared(name, a, b)
-        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-    },
-    "add": added,
-    "atan2": lambda a, b: af.atan2(as_number(a), as_number(b)),
-    "copysign": lambda a, b: _copysign(as_number(a), as_number(b)),
-    "floor_div": lambda a, b: divided(a, b, "floor"),
-    "fmod": lambda a, b: remainder(a, b, of_dividend=True),
-    "heaviside": lambda a, b: _heaviside(as_number(a), as_number(b)),
-    "hypot": lambda a, b: (as_number(a).square() + as_number(b).square()).sqrt(),
-    "ldexp": lambda a, b: as_number(a) * as_number(b).exp2(),
-    "logaddexp": lambda a, b: _log_add_exp(as_number(a), as_number(b)),
-    "logaddexp2": lambda a, b: _log_add_exp2(as_number(a), as_number(b)),
-    "logical_and": lambda a, b: af.logical_and(truth(a), truth(b)),
-    "logical_or": lambda a, b: af.logical_or(truth(a), truth(b)),
-    "logical_xor": lambda a, b: af.logical_xor(truth(a), truth(b)),
-    "maximum": lambda a, b: af.maximum(as_number(a), as_number(b)),
-    "minimum": lambda a, b: af.minimum(as_number(a), as_number(b)),
-    "mod": remainder,
-    "mul": multiplied,
-    "pow": power,
-    "real_div": divided,
-    "sub": subtracted,
-    "xlogy": lambda a, b: _xlogy(as_number(a), as_number(b)),
-}
-
 
 def _copysign(a: Tensor, b: Tensor) -> Tensor:
     """A zero counts as positive: fp16 comparisons do not see the sign of zero."""
@@ -221,26 +185,46 @@ def _copysign(a: Tensor, b: Tensor) -> Tensor:
     return af.where(b.less(0.0), -size, size)
 
 
-def _heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
-    return af.where(x.equal(0.0), at_zero, x.greater(0.0).cast())
-
-
-def _log_add_exp(a: Tensor, b: Tensor) -> Tensor:
-    return af.maximum(a, b) + (-(a - b).abs()).softplus()
-
-
 def _log_add_exp2(a: Tensor, b: Tensor) -> Tensor:
     gap = scaled((a - b).abs(), -math.log(2))
     return af.maximum(a, b) + scaled(gap.softplus(), 1 / math.log(2))
 
 
+_OF_NUMBERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "atan2": af.atan2,
+    "copysign": _copysign,
+    "heaviside": lambda x, at_zero: af.where(x.equal(0.0), at_zero, x.greater(0.0).cast()),
+    "hypot": lambda a, b: (a.square() + b.square()).sqrt(),
+    "ldexp": lambda a, b: a * b.exp2(),
+    "logaddexp": lambda a, b: af.maximum(a, b) + (-(a - b).abs()).softplus(),
+    "logaddexp2": _log_add_exp2,
+    "maximum": af.maximum,
+    "minimum": af.minimum,
+    "xlogy": lambda a, b: af.where(a.equal(0.0), const(np.zeros((1,) * max(a.ndim, 1))), a * b.log()),
+}
+_OF_TRUTHS = {"logical_and": af.logical_and, "logical_or": af.logical_or, "logical_xor": af.logical_xor}
+
+BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
+    **{
+        name: lambda a, b, name=name: compared(name, a, b)
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
+    **{name: lambda a, b, form=form: form(as_number(a), as_number(b)) for name, form in _OF_NUMBERS.items()},
+    **{name: lambda a, b, form=form: form(truth(a), truth(b)) for name, form in _OF_TRUTHS.items()},
+    "add": added,
+    "floor_div": lambda a, b: divided(a, b, "floor"),
+    "fmod": lambda a, b: remainder(a, b, of_dividend=True),
+    "mod": remainder,
+    "mul": multiplied,
+    "pow": power,
+    "real_div": divided,
+    "sub": subtracted,
+}
+
+
 def _sinc(angle: Tensor) -> Tensor:
     one = const(np.ones((1,) * angle.ndim))
     return af.where(angle.equal(0.0), one, angle.sin() / af.where(angle.equal(0.0), one, angle))
-
-
-def _xlogy(a: Tensor, b: Tensor) -> Tensor:
-    return af.where(a.equal(0.0), const(np.zeros((1,) * max(a.ndim, 1))), a * b.log())
 
 
 def is_infinite(x: Numeric, above: bool = True, below: bool = True) -> Tensor:

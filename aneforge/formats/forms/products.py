@@ -22,12 +22,13 @@ _WIDEST_LINE = 16384  # the widest line that every chip takes (limits.json spati
 _WIDEST_KERNEL = 13  # the widest kernel that every chip takes (limits.json conv_kernel_w_fp16)
 
 
-def matmul(a: Value, b: Value) -> Tensor:
+def matmul(x: Value, y: Value, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
     """The product of two operands. A known matrix on the right is a stored weight, for any rank on the left."""
-    left = as_tensor(a)
-    if isinstance(b, (np.ndarray, Encoded)) and b.ndim == 2 and left.ndim > 1:
-        return linear(left, b.T)
-    right = as_tensor(b)
+    left = as_tensor(swap_last_axes(x) if transpose_x and x.ndim > 1 else x)
+    y = swap_last_axes(y) if transpose_y and y.ndim > 1 else y
+    if isinstance(y, (np.ndarray, Encoded)) and y.ndim == 2 and left.ndim > 1:
+        return linear(left, y.T)
+    right = as_tensor(y)
     if left.ndim == 1 and right.ndim == 1:
         return (left * right).sum((0,))
     if left.ndim == 1:
@@ -80,8 +81,9 @@ def _flattened_image(x: Tensor) -> Tensor | None:
     return image
 
 
-def einsum(equation: str, operands: Sequence[Tensor]) -> Tensor:
+def einsum(values: list[Value], equation: str) -> Tensor:
     """Combine two operands at a time. An axis that no later operand and no result names is summed at once."""
+    operands = [as_tensor(value) for value in values]
     text = equation.replace(" ", "")
     terms, arrow, output = text.partition("->")
     if "." in text:
@@ -91,13 +93,13 @@ def einsum(equation: str, operands: Sequence[Tensor]) -> Tensor:
     letters = terms.replace(",", "")
     result_axes = output if arrow else "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
     spare = next(letter for letter in string.ascii_letters if letter not in text)
-    parts, values = terms.split(","), list(operands)
-    while len(values) > 2:
+    parts = terms.split(",")
+    while len(operands) > 2:
         later_axes = set(result_axes) | set("".join(parts[2:]))
         middle = "".join(dict.fromkeys(letter for letter in parts[0] + parts[1] if letter in later_axes))
-        middle, joined = _sum_products(parts[:2], values[:2], middle, spare)
-        parts, values = [middle, *parts[2:]], [joined, *values[2:]]
-    return _sum_products(parts, values, result_axes, spare)[1]
+        middle, joined = _sum_products(parts[:2], operands[:2], middle, spare)
+        parts, operands = [middle, *parts[2:]], [joined, *operands[2:]]
+    return _sum_products(parts, operands, result_axes, spare)[1]
 
 
 def _sum_products(parts: Sequence[str], values: Sequence[Tensor], axes: str, spare: str) -> tuple[str, Tensor]:
@@ -108,9 +110,10 @@ def _sum_products(parts: Sequence[str], values: Sequence[Tensor], axes: str, spa
     return spare, af.einsum(f"{','.join([spare + parts[0], *parts[1:]])}->{spare}", raised, *values[1:])
 
 
-def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def cumulative_sum(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """A product with a triangle of ones along the axis. The graph has an op for the plain sum, which runs the same
     way."""
+    axis = axis_of(axis, x.ndim)
     size = x.shape[axis]
     if size > _LONGEST:
         raise NoForm(f"the running sum is over {size:,} elements; the limit is {_LONGEST:,}")
@@ -173,8 +176,9 @@ def distances(x: Numeric, y: Numeric, p: float = 2.0) -> Tensor:
     return vector_norm(gap, (gap.ndim - 1,), p).reshape(*gap.shape[:-1])
 
 
-def cumulative_product(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def cumulative_product(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Each round multiplies by the elements at twice the distance of the round before."""
+    axis = axis_of(axis, x.ndim)
     products = x.reverse([axis]) if reverse else x
     if exclusive:
         products = _shift(products, axis, 1)

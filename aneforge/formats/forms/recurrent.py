@@ -19,6 +19,8 @@ Gates = Mapping[str, Value]
 _MOST_STEPS = 1024
 GATES = {"RNN": "n", "GRU": "rzn", "LSTM": "ifgo"}
 """The gates of each kind in the order of the graph's ops: input, forget, cell, output; reset, update, new."""
+USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
+"""The activations of each kind in the graph's ops, and in every format where nothing else is said."""
 
 
 @dataclass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -230,74 +232,55 @@ def _planar_transposed(
 # Pools. A window is a box, so a pool over three axes, or with gaps, runs along one axis after the other.
 
 
-def max_pool(
-    x: Tensor,
-    size: Sequence[int],
-    *,
-    stride: Sequence[int] | None = None,
-    pads: Pads | None = None,
-    dilation: Sequence[int] | None = None,
-    ceil: bool = False,
-) -> Tensor:
-    return _pooled(Tensor.max_pool, _spaced_max, x, size, stride, pads, dilation, ceil, {})
+@dataclass
+class PoolWindow:
+    """What a pool reads at once, and how it moves: by one place, without padding and without gaps, if nothing is
+    said."""
+
+    size: Sequence[int]
+    stride: Sequence[int] = ()
+    pads: Pads = ()
+    dilation: Sequence[int] = ()
+    ceil: bool = False
+    """Whether a last window that is not full counts."""
+
+    def __post_init__(self) -> None:
+        ones = [1] * len(self.size)
+        self.stride, self.dilation = self.stride or ones, self.dilation or ones
+        self.pads = self.pads or [(0, 0)] * len(self.size)
 
 
-def average_pool(
-    x: Tensor,
-    size: Sequence[int],
-    *,
-    stride: Sequence[int] | None = None,
-    pads: Pads | None = None,
-    dilation: Sequence[int] | None = None,
-    ceil: bool = False,
-    count_pad: bool = False,
-) -> Tensor:
+def max_pool(x: Tensor, box: PoolWindow) -> Tensor:
+    return _pooled(Tensor.max_pool, _spaced_max, x, box)
+
+
+def average_pool(x: Tensor, box: PoolWindow, count_pad: bool = False) -> Tensor:
     """``count_pad`` says that the zeros of the padding count as elements."""
-    spaced = _spaced_mean_with_pads if count_pad else _spaced_mean
-    settings = {"exclude_pad": not count_pad}
-    return _pooled(Tensor.avg_pool, spaced, x, size, stride, pads, dilation, ceil, settings)
+    return _pooled(Tensor.avg_pool, partial(_spaced_mean, count_pad=count_pad), x, box, exclude_pad=not count_pad)
 
 
-def window_sum(
-    x: Tensor,
-    size: Sequence[int],
-    *,
-    stride: Sequence[int] | None = None,
-    pads: Pads | None = None,
-    dilation: Sequence[int] | None = None,
-    ceil: bool = False,
-) -> Tensor:
+def window_sum(x: Tensor, box: PoolWindow) -> Tensor:
     """The sum of each window; the padding is zeros."""
-    rank = x.ndim - 2
-    steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
-    borders = list(pads or [(0, 0)] * rank)
-    if not ceil and all(gap == 1 for gap in gaps):
-        mean = average_pool(x, size, stride=steps, pads=borders, count_pad=True)
-        return mean * float(np.prod(size))
-    wide = [_pads_for_windows(x.shape[2 + i], size[i], steps[i], borders[i], gaps[i], ceil) for i in range(rank)]
-    wide = [(before, max(0, after)) for before, after in wide]
-    ones = np.ones((x.shape[1], 1, *size))
-    return convolution(x, ones, stride=steps, pads=wide, dilation=gaps, groups=x.shape[1])
+    if not box.ceil and all(gap == 1 for gap in box.dilation):
+        return average_pool(x, box, count_pad=True) * float(np.prod(box.size))
+    wide = [
+        _pads_for_windows(x.shape[2 + i], box.size[i], box.stride[i], box.pads[i], box.dilation[i], box.ceil)
+        for i in range(x.ndim - 2)
+    ]
+    pads = [(before, max(0, after)) for before, after in wide]
+    ones = np.ones((x.shape[1], 1, *box.size))
+    return convolution(x, ones, stride=box.stride, pads=pads, dilation=box.dilation, groups=x.shape[1])
 
 
-def norm_pool(
-    x: Tensor,
-    p: int,
-    size: Sequence[int],
-    *,
-    stride: Sequence[int] | None = None,
-    pads: Pads | None = None,
-    dilation: Sequence[int] | None = None,
-    ceil: bool = False,
-) -> Tensor:
+def norm_pool(x: Tensor, p: int, box: PoolWindow) -> Tensor:
     """The p-norm of each window: LpPool of ONNX, l2_pool of MIL. The padding is zeros."""
     if p < 1:
         raise LoadError(f"p is {p}; it must be 1 or more")
     powers = x.abs() if p == 1 else x.square() if p == 2 else x.abs().pow(float(p))
-    return _root(window_sum(powers, size, stride=stride, pads=pads, dilation=dilation, ceil=ceil), p)
+    return _root(window_sum(powers, box), p)
 
 
-def global_norm_pool(x: Tensor, p: int = 2) -> Tensor:
+def global_norm_pool(x: Numeric, p: int = 2) -> Tensor:
     """The p-norm over all spatial axes."""
     if p < 1:
         raise LoadError(f"p is {p}; it must be 1 or more")
@@ -318,8 +301,8 @@ def adaptive_average_pool(x: Tensor, sizes: Sequence[int]) -> Tensor:
     if all(out == 1 for out in sizes):
         return x.mean(tuple(range(2, 2 + rank)))
     if rank < 3 and all(extent % out == 0 for extent, out in zip(x.shape[2:], sizes, strict=True)):
-        window = [extent // out for extent, out in zip(x.shape[2:], sizes, strict=True)]
-        return average_pool(x, window, stride=window)
+        size = [extent // out for extent, out in zip(x.shape[2:], sizes, strict=True)]
+        return average_pool(x, PoolWindow(size, size))
     for axis, out in enumerate(sizes, 2):
         shares = np.zeros((out, x.shape[axis]))
         for row, (first, last) in enumerate(_adaptive_windows(x.shape[axis], out)):
@@ -341,30 +324,21 @@ def _root(x: Tensor, p: int) -> Tensor:
 
 
 def _pooled(
-    form: Callable[..., Tensor],
-    spaced: Callable[..., Tensor],
-    x: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int] | None,
-    pads: Pads | None,
-    dilation: Sequence[int] | None,
-    ceil: bool,
-    settings: dict[str, Any],
+    form: Callable[..., Tensor], spaced: Callable[..., Tensor], x: Tensor, box: PoolWindow, **more: Any
 ) -> Tensor:
     rank = x.ndim - 2
+    size, steps, borders = box.size, box.stride, box.pads
     if rank not in (1, 2, 3) or len(size) != rank:
         raise NoForm(
             f"window {list(size)} does not fit input {list(x.shape)}; both must have one to three spatial axes"
         )
-    steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
-    borders = list(pads or [(0, 0)] * rank)
-    if any(gap != 1 and extent > 1 for gap, extent in zip(gaps, size, strict=True)):
+    if any(gap != 1 and extent > 1 for gap, extent in zip(box.dilation, size, strict=True)):
         for axis in range(rank):
-            x = spaced(x, 2 + axis, size[axis], steps[axis], borders[axis], gaps[axis], ceil)
+            x = spaced(x, 2 + axis, size[axis], steps[axis], borders[axis], box.dilation[axis], box.ceil)
         return x
 
     def planar(part: Tensor, shape: Sequence[int], step: Sequence[int], pad: Pads) -> Tensor:
-        return form(part, _as_pair(shape), stride=_as_pair(step), pad=_flat_pads(pad), ceil_mode=ceil, **settings)
+        return form(part, _as_pair(shape), stride=_as_pair(step), pad=_flat_pads(pad), ceil_mode=box.ceil, **more)
 
     if rank < 3:
         return _restore_rank(planar(_planes(x, rank), size, steps, borders), rank)
@@ -426,10 +400,6 @@ def _spaced_mean(
         return total.linear_activation(1.0 / float(counts[0]))
     shape = [len(counts) if i == axis else 1 for i in range(x.ndim)]
     return total * af.const((1.0 / counts).reshape(shape))
-
-
-def _spaced_mean_with_pads(*settings: Any) -> Tensor:
-    return _spaced_mean(*settings, count_pad=True)
 
 
 # Blocks of pixels and channels.

@@ -94,10 +94,6 @@ def _tensor(value: Any, what: str) -> Tensor:
     return as_tensor(np.asarray(checked) if isinstance(checked, (int, float)) else checked)
 
 
-def _numeric(value: Any, what: str) -> Tensor:
-    return as_number(_value(value, what))
-
-
 def _array(value: Any, what: str) -> np.ndarray:
     if isinstance(value, Tensor):
         raise NoForm(f"{what} is computed while the program runs; the engine needs a fixed value")
@@ -136,7 +132,7 @@ def _values(value: Any, what: str) -> list[Any]:
 
 _CONVERSIONS: dict[str, Callable[[Any, str], Any]] = {
     "Array": _array,
-    "Numeric": _numeric,
+    "Numeric": lambda value, what: as_number(_value(value, what)),
     "Tensor": _tensor,
     "Value": _value,
     "Value | float": _value,

@@ -110,33 +110,27 @@ class Importer:
         for name, kind in self.function.inputs:
             if name not in scope:
                 scope[name] = self._input(name, kind)
-        self._check_arguments()
-        results = self.block(self.function.block, scope)
-        labels = self.function.outputs or self.function.block.outputs
-        outputs: list[Tensor] = []
-        for key, label, value in zip(self.function.block.outputs, labels, results, strict=True):
-            if key in self.function.states:
-                state = self.function.states[key]
-                self.states[state] = LiveState(state, ValueType("fp32", tuple(value.shape)), value, written=True)
-            elif self._is_output(key, value):
-                name, tensor = self.language.output_value(self, len(outputs), label, value)
-                outputs.append(output_tensor(self.file, name, tensor, outputs))
-        self.language.release()
-        return with_states(self.file, outputs, list(self.states.values()))
-
-    def _check_arguments(self) -> None:
         inputs = [name for name, _ in self.function.inputs]
         absent = [name for name in self.fixed if name not in inputs]
         if absent:
             there = ", ".join(inputs) or "none"
             raise LoadError(f"{self.file}: no input {absent[0]!r} to fix; the inputs are {there}")
         self.sizes.check_all_used()
-
-    def _is_output(self, name: str, value: Any) -> bool:
-        """Labels of classes are text: they stay with the host."""
-        kind = self.types.get(name)
-        text = isinstance(kind, ValueType) and kind.dtype == "string"
-        return not text and self.language.is_output(self, value)
+        results = self.block(self.function.block, scope)
+        labels = self.function.outputs or self.function.block.outputs
+        outputs: list[Tensor] = []
+        for key, label, value in zip(self.function.block.outputs, labels, results, strict=True):
+            kind = self.types.get(key)
+            if key in self.function.states:
+                state = self.function.states[key]
+                self.states[state] = LiveState(state, ValueType("fp32", tuple(value.shape)), value, written=True)
+            elif isinstance(kind, ValueType) and kind.dtype == "string":
+                continue  # labels of classes are text: they stay with the host
+            elif self.language.is_output(self, value):
+                name, tensor = self.language.output_value(self, len(outputs), label, value)
+                outputs.append(output_tensor(self.file, name, tensor, outputs))
+        self.language.release()
+        return with_states(self.file, outputs, list(self.states.values()))
 
     def _input(self, name: str, kind: Type) -> Any:
         wrapped = kind.wrapped if isinstance(kind, StateType) else kind
@@ -245,10 +239,7 @@ class Importer:
     # Operations.
 
     def label(self, operation: Operation) -> str:
-        return self._prefixed(operation.label)
-
-    def _prefixed(self, name: str) -> str:
-        return "/".join([*(part for part in self.prefix if part), name])
+        return "/".join([*(part for part in self.prefix if part), operation.label])
 
     def where(self, operation: Operation) -> str:
         line = f", line {operation.line}" if operation.line else ""

@@ -134,10 +134,6 @@ def _moved(node: Tensor, held: Sequence[Tensor]) -> Tensor:
     return rearranged(held[0], node.inputs[0].shape, node.attrs["perm"])
 
 
-def _same_elements(node: Tensor, held: Sequence[Tensor]) -> Tensor:
-    return held[0]
-
-
 def _reduced(node: Tensor, held: Sequence[Tensor]) -> Tensor | None:
     """The reduced axes and the others, each run of neighbours as one."""
     x = node.inputs[0]
@@ -241,7 +237,7 @@ def _product(node: Tensor, held: Sequence[Tensor]) -> Tensor | None:
 
 
 _RULES: dict[str, Callable[[Tensor, Sequence[Tensor]], Tensor | None]] = {
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten2d"), _same_elements),
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten2d"), lambda node, held: held[0]),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "prod"), _reduced),
     "reduce_log_sum_exp": _reduced,
     **dict.fromkeys(("softmax", "cumsum", "l2_norm", "gather"), _along_one_axis),

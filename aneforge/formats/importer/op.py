@@ -44,10 +44,6 @@ Operand = np.ndarray | Encoded | Tensor | LiveState | Listed
 Rule = Callable[["FileOp"], Any]
 
 
-def _no_maker(name: str) -> FileOp | None:
-    return None
-
-
 @dataclass
 class FileOp:
     kind: str
@@ -59,7 +55,7 @@ class FileOp:
     blocks: Sequence[Block] = ()
     is_read: Callable[[str], bool] = lambda name: True
     """Whether anything reads the result of this name."""
-    maker: Callable[[str], FileOp | None] = _no_maker
+    maker: Callable[[str], FileOp | None] = lambda name: None
     """The op that gave an argument, if nothing else reads it."""
 
     def operands(self) -> list[Any]:
@@ -198,8 +194,17 @@ class PortSizes:
     def extents(self, name: str, shape: Sequence[int | None], port: FilePort) -> tuple[int, ...]:
         """The shape of an input: as the file states it, with open dimensions as the user gives them."""
         extents = [self._extent(name, axis, extent, len(shape), port) for axis, extent in enumerate(shape)]
-        self._check_allowed(name, port, extents)
-        check_size(f"{self.file}: input {name!r}", extents)
+        if port.choices and tuple(extents) not in port.choices:
+            listed = ", ".join(str(list(choice)) for choice in port.choices[:8])
+            raise LoadError(f"{self.file}: input {name!r} of {extents}; the model allows {listed}")
+        for axis, ((least, most), extent) in enumerate(zip(port.ranges, extents, strict=False)):
+            if extent < least or (most >= 0 and extent > most):
+                bound = f"{least} to {most}" if most >= 0 else f"{least} or more"
+                raise LoadError(f"{self.file}: {name}[{axis}] is {extent}; the model allows {bound}")
+        if any(extent < 1 for extent in extents) or math.prod(extents) > MOST_ELEMENTS:
+            raise LoadError(
+                f"{self.file}: input {name!r} has shape {extents}; a tensor has 1 to {MOST_ELEMENTS:,} elements"
+            )
         return tuple(extents)
 
     def _extent(self, name: str, axis: int, extent: int | None, rank: int, port: FilePort) -> int:
@@ -221,25 +226,11 @@ class PortSizes:
             )
         return int(stated)
 
-    def _check_allowed(self, name: str, port: FilePort, shape: list[int]) -> None:
-        if port.choices and tuple(shape) not in port.choices:
-            listed = ", ".join(str(list(choice)) for choice in port.choices[:8])
-            raise LoadError(f"{self.file}: input {name!r} of {shape}; the model allows {listed}")
-        for axis, ((least, most), extent) in enumerate(zip(port.ranges, shape, strict=False)):
-            if extent < least or (most >= 0 and extent > most):
-                bound = f"{least} to {most}" if most >= 0 else f"{least} or more"
-                raise LoadError(f"{self.file}: {name}[{axis}] is {extent}; the model allows {bound}")
-
     def check_all_used(self) -> None:
         unknown = [name for name in self.dims if name not in self.asked]
         if unknown:
             there = ", ".join(sorted(self.asked)) or "none"
             raise LoadError(f"{self.file}: no symbolic dimension {unknown[0]!r}; the inputs have {there}")
-
-
-def check_size(what: str, shape: Sequence[int]) -> None:
-    if any(extent < 1 for extent in shape) or math.prod(shape) > MOST_ELEMENTS:
-        raise LoadError(f"{what} has shape {list(shape)}; a tensor has 1 to {MOST_ELEMENTS:,} elements")
 
 
 def input_tensor(

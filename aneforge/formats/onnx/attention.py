@@ -204,7 +204,11 @@ def multi_head_attention(
     """Queries, keys and values are already projected; keys and values may be split into heads."""
     if k is None or v is None or q.ndim != 3:
         raise NoForm("packed queries, keys and values are not supported; export three tensors of rank 3")
-    added = [None] * 3 if bias is None else _bias_parts(bias, q.shape[-1], as_tensor(v).shape[-1])
+    added: Sequence[Any] = [None] * 3
+    if bias is not None:
+        sizes = [q.shape[-1], q.shape[-1], as_tensor(v).shape[-1]]
+        is_known = not isinstance(bias, Tensor)
+        added = np.split(np.asarray(bias), np.cumsum(sizes)[:-1]) if is_known else forms.parts(bias, 0, sizes)
     query = as_heads(with_bias(q, added[0]), num_heads)
     key, value = (
         as_tensor(operand) if as_tensor(operand).ndim == 4 else as_heads(with_bias(operand, part), num_heads)
@@ -219,13 +223,6 @@ def multi_head_attention(
 
 def with_bias(x: Value, bias: Value | None) -> Tensor:
     return as_tensor(x) if bias is None else forms.added(x, bias)
-
-
-def _bias_parts(bias: Value, queries: int, values: int) -> list[Any]:
-    sizes = [queries, queries, values]
-    if isinstance(bias, Tensor):
-        return forms.parts(bias, 0, sizes)
-    return np.split(np.asarray(bias), np.cumsum(sizes)[:-1])
 
 
 def group_query_attention(

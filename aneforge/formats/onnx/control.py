@@ -24,10 +24,6 @@ INITIALIZER = "initializer"
 Results = list[tuple[Any, Type | None]]
 
 
-def _initializer(importer: Importer, operation: Operation, op: OnnxNode, scope: Scope) -> list[Any]:
-    return [importer.weights.array(operation.source)]
-
-
 def _if(importer: Importer, operation: Operation, op: OnnxNode, scope: Scope) -> list[Any]:
     blocks = [_body(operation, name) for name in ("then_branch", "else_branch")]
     return branch(importer, operation.label, op.inputs[0], blocks, scope)
@@ -48,15 +44,15 @@ def _run_round(importer: Importer, name: str, body: Block, scope: Scope, operand
 def _loop_results(importer: Importer, state: Results, lines: Sequence[Results], axes: Sequence[int]) -> list[Any]:
     """Return the last state, then the joined results of all rounds."""
     joined = [
-        stack([value for value, _ in line], axis, any(_is_single(kind) for _, kind in line))
+        stack(
+            [value for value, _ in line],
+            axis,
+            any(isinstance(kind, ValueType) and kind.shape == () for _, kind in line),
+        )
         for line, axis in zip(lines, axes, strict=True)
     ]
     importer.returned_types = [kind for _, kind in state] + [None] * len(joined)
     return [value for value, _ in state] + joined
-
-
-def _is_single(kind: Type | None) -> bool:
-    return isinstance(kind, ValueType) and kind.shape == ()
 
 
 def _loop(importer: Importer, operation: Operation, op: OnnxNode, scope: Scope) -> list[Any]:
@@ -112,4 +108,9 @@ def _scan(importer: Importer, operation: Operation, op: OnnxNode, scope: Scope) 
     return _loop_results(importer, state, ordered, [int(a) for a in op.attr("scan_output_axes") or [0] * len(lines)])
 
 
-CONTROL: dict[str, Control] = {INITIALIZER: _initializer, "If": _if, "Loop": _loop, "Scan": _scan}
+CONTROL: dict[str, Control] = {
+    INITIALIZER: lambda importer, operation, op, scope: [importer.weights.array(operation.source)],
+    "If": _if,
+    "Loop": _loop,
+    "Scan": _scan,
+}

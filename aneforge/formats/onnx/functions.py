@@ -113,7 +113,7 @@ def batch_norm_of(
     """In inference the statistics are inputs. In training mode they come from the batch, and the running statistics
     are updated."""
     if not training_mode:
-        return forms.batch_norm(x, gamma, beta, mean, variance, epsilon)
+        return forms.batch_norm(x, mean, variance, gamma, beta, epsilon)
     return forms.batch_norm_in_training(x, gamma, beta, mean, variance, epsilon, momentum)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.formats import forms
-from aneforge.formats.forms.recurrent import Activation, Cell, by_gate, recurrence
+from aneforge.formats.forms.recurrent import USUAL, Activation, Cell, by_gate, recurrence
 from aneforge.formats.ops import OPS
 from aneforge.formats.ops.products import pads_by_type
 from aneforge.formats.values import Array, NoForm, Numeric, Value, as_tensor, axis_of
@@ -143,7 +143,6 @@ def roi_align(
 
 
 _ORDER = {"RNN": "n", "GRU": "zrn", "LSTM": "iofg"}
-_USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _PEEPHOLES = "iof"
 
 _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
@@ -188,7 +187,7 @@ def _layer(kind: str) -> Callable[..., list[Tensor]]:
         states = (initial_h, initial_c) if kind == "LSTM" else (initial_h,)
         starts = [_start(state, layout) for state in states]
         settings = activations or [], activation_alpha or [], activation_beta or []
-        functions, count = _activations(kind, w.shape[0], *settings), len(_USUAL[kind])
+        functions, count = _activations(kind, w.shape[0], *settings), len(USUAL[kind])
         runs = []
         for place in range(w.shape[0]):
             names, own = zip(*functions[count * place : count * (place + 1)], strict=True)
@@ -203,7 +202,7 @@ def _layer(kind: str) -> Callable[..., list[Tensor]]:
                 own,
                 {gate: bias_by_gate[gate] for gate in order if bias_by_gate},
                 {gate: bias_by_gate[gate.upper()] for gate in order if bias_by_gate},
-                usual=list(names) == _USUAL[kind],
+                usual=list(names) == USUAL[kind],
                 peepholes=by_gate(peeps, _PEEPHOLES),
                 clip=clip,
                 coupled=input_forget,
@@ -237,8 +236,8 @@ def _activations(
     kind: str, directions: int, stated: list[str], alpha: list[float], beta: list[float]
 ) -> list[tuple[str, Activation]]:
     """The functions of all directions with their names; two lists have their settings in order."""
-    names = [name.lower() for name in stated] or _USUAL[kind]
-    names = names if len(names) >= len(_USUAL[kind]) * directions else names * directions
+    names = [name.lower() for name in stated] or USUAL[kind]
+    names = names if len(names) >= len(USUAL[kind]) * directions else names * directions
     numbers = {"a": list(alpha), "b": list(beta)}
     functions: list[tuple[str, Activation]] = []
     for name in names:

@@ -13,6 +13,7 @@ import numpy as np
 from aneforge.errors import LoadError
 from aneforge.formats import forms
 from aneforge.formats.onnx.node import OnnxNode
+from aneforge.formats.ops.compressed import along_axis
 from aneforge.formats.values import Array, NoForm, Value, as_tensor, axis_of, known, number
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
@@ -53,12 +54,9 @@ def dequantize_stored(codes: Array, scale: Array, zero_point: Array | None = Non
 
 def _align(values: Array, codes: Array, axis: int) -> Array:
     """Return a scale or zero point in a shape that broadcasts to the codes."""
+    if values.size == 1 or values.ndim == 1:
+        return along_axis(values, axis if codes.ndim > 1 else 0, codes.ndim)
     numbers = values.astype(np.float64)
-    if numbers.size == 1:
-        return numbers.reshape(())
-    if numbers.ndim == 1:
-        place = axis_of(axis if codes.ndim > 1 else 0, codes.ndim)
-        return numbers.reshape([-1 if i == place else 1 for i in range(codes.ndim)])
     for place, (count, extent) in enumerate(zip(numbers.shape, codes.shape, strict=True)):
         numbers = np.repeat(numbers, extent // max(count, 1), place) if count != extent else numbers
     return numbers

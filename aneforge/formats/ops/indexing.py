@@ -19,29 +19,22 @@ _MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 def _gather(op: FileOp, x: Tensor, indices: Array, axis: int = 0, batch_dims: int = 0) -> Tensor:
     if batch_dims:
-        return _gather_in_batches(x, indices, axis, batch_dims)
+        # The same op on the element numbers 0, 1, 2... tells which elements it takes.
+        if x.size > _MOST_PLACES:
+            raise NoForm(f"the input has {x.size:,} elements; the limit of a gather in batches is {_MOST_PLACES:,}")
+        places = gather(np.arange(x.size).reshape(x.shape), indices, axis, batch_dims)
+        return shaped(af.gather(x.reshape(x.size), places.reshape(-1)), places.shape)
     along = axis_of(axis, x.ndim)
     places = indices.astype(np.int64)
     places = places.reshape(()) if op.shape("indices") == () else places
-    _check_places(places, along, x.shape[along])
-    return forms.gathered(x, along, places)
-
-
-def _check_places(places: Array, axis: int, extent: int) -> None:
+    extent = x.shape[along]
     if places.size and (places.min() < -extent or places.max() >= extent):
         outside = places.max() if places.max() >= extent else places.min()
         raise LoadError(
-            f"index {outside} is out of range for axis {axis} of {extent} elements; expected {-extent} to {extent - 1}"
+            f"index {outside} is out of range for axis {along} of {extent} elements; expected {-extent} to "
+            f"{extent - 1}"
         )
-
-
-def _gather_in_batches(x: Tensor, indices: Array, axis: int, batch_dims: int) -> Tensor:
-    """Any choice of known places. The same op on the element numbers 0, 1, 2... tells which elements it takes."""
-    if x.size > _MOST_PLACES:
-        raise NoForm(f"the input has {x.size:,} elements; the limit of a gather in batches is {_MOST_PLACES:,}")
-    numbers = np.arange(x.size).reshape(x.shape)
-    places = gather(numbers, indices, axis, batch_dims)
-    return shaped(af.gather(x.reshape(x.size), places.reshape(-1)), places.shape)
+    return forms.gathered(x, along, places)
 
 
 def _gather_along(x: Tensor, indices: Array, axis: int = 0) -> Tensor:

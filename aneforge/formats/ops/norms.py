@@ -14,17 +14,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 
-def _batch_norm(
-    x: Numeric,
-    mean: Value,
-    variance: Value,
-    gamma: Value | None = None,
-    beta: Value | None = None,
-    epsilon: float = 1e-5,
-) -> Tensor:
-    return forms.batch_norm(x, gamma, beta, mean, variance, epsilon)
-
-
 def _layer_norm(
     x: Numeric,
     axes: list[int] | None = None,
@@ -61,16 +50,6 @@ def _layer_norm_from(
     return forms.layer_norm(x, axes, gamma, beta, epsilon)
 
 
-def _instance_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
-    return forms.instance_norm(x, gamma, beta, epsilon)
-
-
-def _group_norm(
-    x: Numeric, groups: int, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5
-) -> Tensor:
-    return forms.group_norm(x, groups, gamma, beta, epsilon)
-
-
 def _rms_norm(x: Numeric, gamma: Value | None = None, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
     """Over the axis and all behind it."""
     return forms.rms_norm(x, tuple(range(axis_of(axis, x.ndim), x.ndim)), gamma, epsilon)
@@ -101,22 +80,18 @@ def _softmax(x: Numeric, axis: int = -1) -> Tensor:
     return x.softmax(axis_of(axis, x.ndim))
 
 
-def _log_softmax(x: Numeric, axis: int = -1) -> Tensor:
-    return forms.log_softmax(x, axis_of(axis, x.ndim))
-
-
 OPS: dict[str, Callable[..., object]] = {
-    "batch_norm": _batch_norm,
+    "batch_norm": forms.batch_norm,
     "centred": _centred,
     "channel_norm": forms.channel_norm,
     "cosine_similarity": forms.cosine_similarity,
-    "group_norm": _group_norm,
-    "instance_norm": _instance_norm,
+    "group_norm": forms.group_norm,
+    "instance_norm": forms.instance_norm,
     "l2_norm": _l2_norm,
     "layer_norm": _layer_norm,
     "layer_norm_from": _layer_norm_from,
     "local_response_norm": _response_norm,
-    "log_softmax": _log_softmax,
+    "log_softmax": forms.log_softmax,
     "lp_norm": forms.lp_normalised,
     "mean_variance_norm": forms.mean_variance_normalised,
     "rms_norm": _rms_norm,

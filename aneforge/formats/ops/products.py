@@ -25,8 +25,7 @@ from aneforge.formats.forms import (
     transposed_convolution,
 )
 from aneforge.formats.forms.attention import attention as of_heads
-from aneforge.formats.forms.products import swap_last_axes
-from aneforge.formats.values import Numeric, Value, as_tensor, axis_of
+from aneforge.formats.values import Value
 from aneforge.graph.tensor import Tensor
 
 Pads = list[tuple[int, int]]
@@ -114,28 +113,10 @@ def _uncut(
     ]
 
 
-def _matmul(x: Value, y: Value, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
-    x = swap_last_axes(x) if transpose_x and x.ndim > 1 else x
-    y = swap_last_axes(y) if transpose_y and y.ndim > 1 else y
-    return matmul(x, y)
-
-
-def _einsum(values: list[Value], equation: str) -> Tensor:
-    return einsum(equation, [as_tensor(value) for value in values])
-
-
 def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Value | None = None) -> Tensor:
     """The mask may hold integers; numbers other than zero count."""
     is_integer = isinstance(attn_mask, np.ndarray) and attn_mask.dtype.kind in "iu"
     return of_heads(query, key, value, mask=np.asarray(attn_mask) != 0 if is_integer else attn_mask)
-
-
-def _cumprod(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    return cumulative_product(x, axis_of(axis, x.ndim), exclusive, reverse)
-
-
-def _cumsum(x: Numeric, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    return cumulative_sum(x, axis_of(axis, x.ndim), exclusive, reverse)
 
 
 OPS: dict[str, Callable[..., object]] = {
@@ -143,14 +124,14 @@ OPS: dict[str, Callable[..., object]] = {
     "bilinear": bilinear,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
-    "cumprod": _cumprod,
-    "cumsum": _cumsum,
+    "cumprod": cumulative_product,
+    "cumsum": cumulative_sum,
     "dft": dft,
     "distances": distances,
-    "einsum": _einsum,
+    "einsum": einsum,
     "gemm": gemm,
     "linear": linear,
-    "matmul": _matmul,
+    "matmul": matmul,
     "outer": outer,
     "scaled_dot_product_attention": _attention,
     "stft": stft,

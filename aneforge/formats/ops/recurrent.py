@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from aneforge.errors import LoadError
-from aneforge.formats.forms.recurrent import Cell, by_gate, recurrence
+from aneforge.formats.forms.recurrent import USUAL, Cell, by_gate, recurrence
 from aneforge.formats.ops.elementwise import ACTIVATIONS
 from aneforge.formats.values import Array, NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 _ORDER = {"RNN": "n", "GRU": "rnz", "LSTM": "ifog"}
-_USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
 _DIRECTIONS = {"forward": [False], "reverse": [True], "backward": [True], "bidirectional": [False, True]}
 
 
@@ -32,7 +31,7 @@ def _cell(
         start,
         [ACTIVATIONS[name] for name in names],
         b,
-        usual=list(names) == _USUAL[kind],
+        usual=list(names) == USUAL[kind],
         peepholes=by_gate(peepholes if peepholes is not None and peepholes.any() else None, "ifo"),
         cell_clip=clip,
     )
@@ -57,16 +56,13 @@ def _layer(
     for place, backwards in enumerate(directions):
         if weights[place]["weight_ih"] is None or weights[place]["weight_hh"] is None:
             raise LoadError("the weights of the second direction are missing; the op needs them")
-        states = [start if len(directions) == 1 else _part_of(start, place, hidden.shape[1]) for start in starts]
+        states, size = starts, hidden.shape[1]
+        if len(directions) > 1:
+            states = [start.slice_by_size([0, place * size], [start.shape[0], size]) for start in starts]
         runs.append(recurrence(_cell(kind, weights[place], names, states, clip), x, backwards))
     final_states = [_side_by_side([ends[i] for _, ends in runs]) for i in range(len(starts))]
     sequence = _side_by_side([outputs for outputs, _ in runs])
     return [sequence if output_sequence else final_states[0].expand_dims(0), *final_states]
-
-
-def _part_of(state: Tensor, place: int, hidden: int) -> Tensor:
-    """The state of one direction."""
-    return state.slice_by_size([0, place * hidden], [state.shape[0], hidden])
 
 
 def _side_by_side(values: Sequence[Tensor]) -> Tensor:

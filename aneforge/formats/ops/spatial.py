@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from aneforge.formats.forms import (
+    PoolWindow,
     average_pool,
     channel_shuffle,
     depth_to_space,
@@ -30,10 +30,10 @@ def _window(
     pad: list[int] | None,
     ceil_mode: bool,
     dilations: list[int] | None = None,
-) -> dict[str, Any]:
+) -> PoolWindow:
     stride = strides or [1] * len(kernel_sizes)
     pads = pads_by_type(pad_type, pad, x.shape[2:], kernel_sizes, stride, dilations)
-    return {"size": kernel_sizes, "stride": stride, "pads": pads, "ceil": ceil_mode, "dilation": dilations}
+    return PoolWindow(kernel_sizes, stride, pads, dilations or (), ceil_mode)
 
 
 def _max_pool(
@@ -48,7 +48,7 @@ def _max_pool(
 ) -> Tensor:
     if op is not None and op.used(1):
         raise NoForm("the output Indices is not supported; the engine's pool gives the values only. Remove the output")
-    return max_pool(x, **_window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
+    return max_pool(x, _window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
 
 
 def _avg_pool(
@@ -65,7 +65,7 @@ def _avg_pool(
     """Whether zeros of the padding count as elements; formats state either way."""
     window = _window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations)
     counted = not exclude_padding_from_average if count_include_pad is None else count_include_pad
-    return average_pool(x, **window, count_pad=counted)
+    return average_pool(x, window, counted)
 
 
 def _norm_pool(
@@ -78,7 +78,7 @@ def _norm_pool(
     dilations: list[int] | None = None,
     p: int = 2,
 ) -> Tensor:
-    return norm_pool(x, p, **_window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
+    return norm_pool(x, p, _window(x, kernel_sizes, strides, pad_type, pad, ceil_mode, dilations))
 
 
 def _over_space(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Tensor]:
@@ -86,10 +86,6 @@ def _over_space(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callab
         return function(x, tuple(range(2, x.ndim)))
 
     return global_pool
-
-
-def _global_norm_pool(x: Numeric, p: int = 2) -> Tensor:
-    return global_norm_pool(x, p)
 
 
 def _space_to_batch(x: Tensor, block_shape: list[int], paddings: list[int]) -> Tensor:
@@ -117,7 +113,7 @@ OPS: dict[str, Callable[..., object]] = {
     "depth_to_space": _of_blocks(af.depth_to_space),
     "global_avg_pool": _over_space(Tensor.mean),
     "global_max_pool": _over_space(Tensor.amax),
-    "global_norm_pool": _global_norm_pool,
+    "global_norm_pool": global_norm_pool,
     "l2_pool": _norm_pool,
     "max_pool": _max_pool,
     "pixel_shuffle": _of_blocks(af.pixel_shuffle),

@@ -14,7 +14,7 @@ import numpy as np
 from aneforge.errors import LoadError
 from aneforge.formats import forms
 from aneforge.formats.forms.pointwise import UNARY
-from aneforge.formats.forms.recurrent import Cell, by_gate, recurrence
+from aneforge.formats.forms.recurrent import GATES, USUAL, Cell, by_gate, recurrence
 from aneforge.formats.importer.op import FileOp
 from aneforge.formats.ops import OPS
 from aneforge.formats.pytorch.functions import refuse_training, stated_shape
@@ -102,10 +102,9 @@ def max_pool_of(
 ) -> Tensor:
     if op.used(1):
         raise NoForm(_INDICES)
-    window = _each(sizes, rank)
-    steps, gaps = _each(strides or window, rank), _each(dilations or [1], rank)
-    pads = _pads(padding or [0], rank)
-    return forms.max_pool(_with_batch(x, rank), window, stride=steps, pads=pads, dilation=gaps, ceil=ceil)
+    gaps = _each(dilations or [1], rank)
+    box = forms.PoolWindow(_each(sizes, rank), _each(strides or sizes, rank), _pads(padding or [0], rank), gaps, ceil)
+    return forms.max_pool(_with_batch(x, rank), box)
 
 
 def average_pool_of(
@@ -120,11 +119,9 @@ def average_pool_of(
 ) -> Tensor:
     if divisor is not None and ceil:
         raise LoadError("divisor_override with ceil_mode is not supported; use one of them")
-    window = _each(sizes, rank)
-    steps, pads = _each(strides or window, rank), _pads(padding or [0], rank)
-    counts = count_pad or divisor is not None
-    mean = forms.average_pool(_with_batch(x, rank), window, stride=steps, pads=pads, ceil=ceil, count_pad=counts)
-    return mean if divisor is None else forms.scaled(mean, math.prod(window) / divisor)
+    box = forms.PoolWindow(_each(sizes, rank), _each(strides or sizes, rank), _pads(padding or [0], rank), ceil=ceil)
+    mean = forms.average_pool(_with_batch(x, rank), box, count_pad or divisor is not None)
+    return mean if divisor is None else forms.scaled(mean, math.prod(box.size) / divisor)
 
 
 def adaptive_mean(op: FileOp, x: Numeric, rank: int) -> Tensor:
@@ -244,17 +241,15 @@ def attention(
 
 # Recurrent layers: all layers and directions, and their last states.
 
-_GATES = {"RNN": "n", "GRU": "rzn", "LSTM": "ifgo"}
 
-
-def _recurrent(kind: str, activations: Sequence[str], usual: bool = True) -> Callable[..., list[Tensor | None]]:
-    functions = [UNARY[name] for name in activations]
+def _recurrent(kind: str, names: Sequence[str]) -> Callable[..., list[Tensor | None]]:
+    functions, usual = [UNARY[name] for name in names], names == USUAL[kind]
     states = 2 if kind == "LSTM" else 1
 
     def cell(weights: Sequence[Any], start: Sequence[Tensor]) -> Cell:
         if any(isinstance(weight, Tensor) for weight in weights):
             raise NoForm("the weights of the recurrent layer are computed; the engine needs fixed weights")
-        gates = [by_gate(weight, _GATES[kind]) for weight in weights]
+        gates = [by_gate(weight, GATES[kind]) for weight in weights]
         b, c = gates[2:4] if len(gates) == 4 else ({}, {})
         return Cell(kind, gates[0], gates[1], start, functions, b, c, usual=usual, reset_after=True)
 
@@ -367,9 +362,7 @@ def fake_quantise_channels(x: Numeric, scale: Value, zero: Value, axis: int, low
     return forms.fake_quantised(x, np.asarray(scale), np.asarray(zero), (low, high), axis)
 
 
-gru = _recurrent("GRU", ["sigmoid", "tanh"])
-lstm = _recurrent("LSTM", ["sigmoid", "tanh", "tanh"])
-rnn = _recurrent("RNN", ["tanh"])
-rnn_relu = _recurrent("RNN", ["relu"], usual=False)
+gru, lstm, rnn = (_recurrent(kind, USUAL[kind]) for kind in ("GRU", "LSTM", "RNN"))
+rnn_relu = _recurrent("RNN", ["relu"])
 shuffle_pixels = _in_planes(OPS["pixel_shuffle"])
 unshuffle_pixels = _in_planes(OPS["pixel_unshuffle"])

@@ -122,8 +122,14 @@ class _Network(Language):
         extents = list(value.shape)
         if port.image:
             shape = (1, *extents) if records.network.imageInputShapeMapping == 0 else tuple(extents)
+        elif records.exact or len(extents) == 5:
+            shape = tuple(extents)
+        elif len(extents) in (1, 3):  # channels, or channels, height and width: sequence and batch are added
+            shape = (1, 1, *extents, *(1,) * (3 - len(extents)))
         else:
-            shape = tuple(extents) if records.exact else _five_axes(extents, f"{importer.file}: input {name!r}")
+            raise LoadError(
+                f"{importer.file}: input {name!r} has {len(extents)} axes; this network takes one, three or five"
+            )
         blob = Blob(value, shape) if isinstance(value, Tensor) else Blob.of(value.reshape(shape))
         for preprocessing in records.network.preprocessing:
             images = [key for key, feature in records.features.items() if records.ports[key].image]
@@ -167,15 +173,13 @@ class _Network(Language):
         return value.value if isinstance(value, Blob) else value
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
-        count, shape = math.prod(value.shape), self.records.shapes.get(label, ())
-        result_shape = shape if shape and math.prod(shape) == count else self._plain_shape(value.shape)
-        return label, shaped(as_tensor(value.value), result_shape)
-
-    def _plain_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The outputs of older networks have the channels, or the channels, height and width."""
-        if self.records.exact or len(shape) != 5 or shape[:2] != (1, 1):
-            return shape
-        return shape[2:3] if shape[3:] == (1, 1) else shape[2:]
+        shape = self.records.shapes.get(label, ())
+        if not shape or math.prod(shape) != math.prod(value.shape):
+            shape = value.shape
+            if not self.records.exact and len(shape) == 5 and shape[:2] == (1, 1):
+                # The outputs of older networks have the channels, or the channels, height and width.
+                shape = shape[2:3] if shape[3:] == (1, 1) else shape[2:]
+        return label, shaped(as_tensor(value.value), shape)
 
 
 # Layers that decide which layers run. All later layers can read the results of those.
@@ -211,17 +215,6 @@ def _loop(importer: Importer, operation: Operation, op: NetworkLayer, scope: Sco
 
 
 CONTROL: dict[str, Control] = {"branch": _branch, "loop": _loop}
-
-
-def _five_axes(shape: list[int], where: str) -> tuple[int, ...]:
-    """[sequence, batch, channels, height, width] of an array that has channels, or channels, height and width."""
-    if len(shape) == 1:
-        return (1, 1, shape[0], 1, 1)
-    if len(shape) == 3:
-        return (1, 1, *shape)
-    if len(shape) == 5:
-        return tuple(shape)
-    raise LoadError(f"{where} has {len(shape)} axes; this network takes one, three or five")
 
 
 def _scale_image(x: Tensor, scaler: Any, colours: int) -> Tensor:

@@ -111,10 +111,6 @@ def _slice_by_size(layer: NetworkLayer) -> list[Blob]:
     return _apply_op(layer, "slice_by_size", {"x": layer.x, "begin": begin, "size": size})
 
 
-def _squeeze(layer: NetworkLayer) -> list[Blob]:
-    return _apply_op(layer, "squeeze", {"x": layer.x, **({} if layer.squeezeAll else {"axes": list(layer.axes)})})
-
-
 def _broadcast(layer: NetworkLayer, shape: list[int] | tuple[int, ...]) -> Blob:
     array = layer.x.known
     if array is not None:
@@ -281,6 +277,8 @@ LAYERS: dict[str, Rule] = {
     "reshapeLike": lambda layer: _apply_op(layer, "reshape", {"x": layer.x, "shape": list(layer.inputs[1].shape)}),
     "reverse": _reversed,
     "sliceBySize": _slice_by_size,
-    "squeeze": _squeeze,
+    "squeeze": lambda layer: _apply_op(
+        layer, "squeeze", {"x": layer.x, **({} if layer.squeezeAll else {"axes": list(layer.axes)})}
+    ),
     "upperTriangular": _triangle(False),
 }

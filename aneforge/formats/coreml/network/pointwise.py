@@ -141,11 +141,6 @@ def _scale(layer: NetworkLayer) -> Blob:
     return of_planes(x, layer.x.shape)
 
 
-def _bias(layer: NetworkLayer) -> Blob:
-    x = layer.x.planes() + _over_planes(layer.params.bias, layer.params.shape, "the bias")
-    return of_planes(x, layer.x.shape)
-
-
 def _constant(layer: NetworkLayer) -> Blob:
     shape = tuple(int(extent) for extent in layer.params.shape)
     values = numbers_of(layer.data, shape, "the constant")
@@ -216,10 +211,6 @@ def _concat(layer: NetworkLayer) -> Blob:
     return of_planes(forms.joined([blob.planes() for blob in layer.inputs], 1), layer.x.shape)
 
 
-def _split(layer: NetworkLayer) -> list[Blob]:
-    return [of_planes(part, layer.x.shape) for part in OPS["split"](layer.x.planes(), 1, layer.outputs)]
-
-
 def _repeat(layer: NetworkLayer) -> Blob:
     x = layer.x.full()
     return Blob.of(x.tile([int(layer.nRepetitions), *(1,) * (x.ndim - 1)]))
@@ -244,7 +235,9 @@ LAYERS = {
     "activation": _activation,
     "add": _combine_all(forms.added, np.add, "alpha"),
     "average": _average,
-    "bias": _bias,
+    "bias": lambda layer: of_planes(
+        layer.x.planes() + _over_planes(layer.params.bias, layer.params.shape, "the bias"), layer.x.shape
+    ),
     "concat": _concat,
     "copy": lambda layer: layer.x,
     "dot": _dot,
@@ -260,6 +253,8 @@ LAYERS = {
     "reshape": _reshape,
     "scale": _scale,
     "sequenceRepeat": _repeat,
-    "split": _split,
+    "split": lambda layer: [
+        of_planes(part, layer.x.shape) for part in OPS["split"](layer.x.planes(), 1, layer.outputs)
+    ],
     "unary": _unary,
 }

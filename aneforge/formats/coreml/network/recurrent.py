@@ -11,7 +11,7 @@ from aneforge.errors import LoadError
 from aneforge.formats import forms
 from aneforge.formats.coreml.network.pointwise import activation
 from aneforge.formats.coreml.network.values import Blob, NetworkLayer, numbers_of
-from aneforge.formats.forms.recurrent import Cell, by_gate, recurrence
+from aneforge.formats.forms.recurrent import USUAL, Cell, recurrence
 from aneforge.formats.values import Value, as_tensor, shaped
 from aneforge.graph.tensor import Tensor
 
@@ -28,8 +28,8 @@ def _function(params: Any) -> Callable[[Tensor], Tensor]:
     return lambda x: function(x.clip(-_REACH, _REACH))
 
 
-def _are_functions(params: Sequence[Any], names: tuple[str, ...]) -> bool:
-    return tuple(function.WhichOneof("NonlinearityType") for function in params) == names
+def _are_usual(kind: str, params: Sequence[Any]) -> bool:
+    return [function.WhichOneof("NonlinearityType") for function in params] == USUAL[kind]
 
 
 def _sequence(layer: NetworkLayer, features: int) -> Tensor:
@@ -63,28 +63,28 @@ def _by_gate(layer: Any, names: str, gates: Mapping[str, str], shape: tuple[int,
     }
 
 
-def _simple(layer: NetworkLayer) -> list[Blob]:
-    features, hidden = int(layer.inputVectorSize), int(layer.outputVectorSize)
-    x = _sequence(layer, features)
-    w = numbers_of(layer.weightMatrix, (hidden, features), "the weight")
-    r = numbers_of(layer.recursionMatrix, (hidden, hidden), "the recursion matrix")
-    b = numbers_of(layer.biasVector, (hidden,), "the bias") if layer.hasBiasVector else None
-    start = [_initial_state(layer, 1, x.shape[1], hidden)]
-    usual = _are_functions([layer.activation], ("tanh",))
-    cell = Cell("RNN", {"n": w}, {"n": r}, start, [_function(layer.activation)], by_gate(b, "n"), usual=usual)
-    return _results(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
+_GRU_GATES = {"r": "reset", "z": "update", "n": "output"}
 
 
-def _gru(layer: NetworkLayer) -> list[Blob]:
+def _one_state(layer: NetworkLayer) -> list[Blob]:
+    """A GRU, or the simplest cell."""
     features, hidden = int(layer.inputVectorSize), int(layer.outputVectorSize)
     x = _sequence(layer, features)
-    gates = {"r": "reset", "z": "update", "n": "output"}
-    w = _by_gate(layer, "{}GateWeightMatrix", gates, (hidden, features))
-    r = _by_gate(layer, "{}GateRecursionMatrix", gates, (hidden, hidden))
-    b = _by_gate(layer, "{}GateBiasVector", gates, (hidden,)) if layer.hasBiasVectors else {}
-    functions = [_function(function) for function in layer.activations]
-    usual = _are_functions(layer.activations, ("sigmoid", "tanh"))
-    cell = Cell("GRU", w, r, [_initial_state(layer, 1, x.shape[1], hidden)], functions, b, usual=usual)
+    b: dict[str, Value] = {}
+    if layer.kind == "gru":
+        kind, acts = "GRU", layer.activations
+        w = _by_gate(layer, "{}GateWeightMatrix", _GRU_GATES, (hidden, features))
+        r = _by_gate(layer, "{}GateRecursionMatrix", _GRU_GATES, (hidden, hidden))
+        if layer.hasBiasVectors:
+            b = _by_gate(layer, "{}GateBiasVector", _GRU_GATES, (hidden,))
+    else:
+        kind, acts = "RNN", [layer.activation]
+        w = {"n": numbers_of(layer.weightMatrix, (hidden, features), "the weight")}
+        r = {"n": numbers_of(layer.recursionMatrix, (hidden, hidden), "the recursion matrix")}
+        if layer.hasBiasVector:
+            b = {"n": numbers_of(layer.biasVector, (hidden,), "the bias")}
+    start, functions = [_initial_state(layer, 1, x.shape[1], hidden)], [_function(function) for function in acts]
+    cell = Cell(kind, w, r, start, functions, b, usual=_are_usual(kind, acts))
     return _results(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
 
 
@@ -110,7 +110,7 @@ def _lstm_cell(
         states,
         [_function(function) for function in acts],
         b,
-        usual=_are_functions(acts, ("sigmoid", "tanh", "tanh")),
+        usual=_are_usual("LSTM", acts),
         peepholes=_by_gate(weights, "{}PeepholeVector", peeped, (hidden,)),
         cell_clip=clip if 0 < clip < _NO_CLIP else None,
         coupled=bool(settings.coupledInputAndForgetGate),
@@ -135,7 +135,7 @@ def _lstm(layer: NetworkLayer) -> list[Blob]:
 
 LAYERS = {
     "biDirectionalLSTM": _lstm,
-    "gru": _gru,
-    "simpleRecurrent": _simple,
+    "gru": _one_state,
+    "simpleRecurrent": _one_state,
     "uniDirectionalLSTM": _lstm,
 }

@@ -103,11 +103,6 @@ def _pooling3d(layer: NetworkLayer) -> Blob:
     return on_all_axes(layer, "avg_pool", exclude_padding_from_average=layer.countExcludePadding, **window)
 
 
-def _global_pooling3d(layer: NetworkLayer) -> Blob:
-    kind = "reduce_max" if layer.type == 0 else "reduce_mean"
-    return on_all_axes(layer, kind, axes=[-3, -2, -1], keep_dims=True)
-
-
 _POOLS = (("max_pool", "reduce_max"), ("avg_pool", "reduce_mean"), ("l2_pool", "reduce_l2_norm"))
 
 
@@ -204,16 +199,6 @@ def _batchnorm(layer: NetworkLayer) -> Blob:
     return on_planes(layer, kind, epsilon=layer.epsilon, **numbers)
 
 
-def _mvn(layer: NetworkLayer) -> Blob:
-    across, scale = layer.acrossChannels, layer.normalizeVariance
-    return on_planes(layer, "centred", axes=[1, 2, 3] if across else [2, 3], scale=scale, epsilon=layer.epsilon)
-
-
-def _lrn(layer: NetworkLayer) -> Blob:
-    settings = {"alpha": layer.alpha, "beta": layer.beta, "k": layer.k or 1.0}
-    return on_planes(layer, "local_response_norm", size=int(layer.localSize), **settings)
-
-
 def _layer_norm(layer: NetworkLayer) -> Blob:
     x, shape = layer.x.shape, tuple(int(extent) for extent in layer.normalizedShape)
     if x[len(x) - len(shape) :] != shape:
@@ -221,11 +206,6 @@ def _layer_norm(layer: NetworkLayer) -> Blob:
     gains = {name: numbers_of(getattr(layer, name), shape, f"the {name}") for name in ("gamma", "beta")}
     axes = list(range(len(x) - len(shape), len(x)))
     return on_all_axes(layer, "layer_norm", axes=axes, epsilon=layer.eps, **gains)
-
-
-def _reorganize(layer: NetworkLayer) -> Blob:
-    kind = ("space_to_depth", "depth_to_space", "pixel_shuffle")[layer.mode]
-    return on_planes(layer, kind, block_size=int(layer.blockSize))
 
 
 def _flatten(layer: NetworkLayer) -> Blob:
@@ -241,10 +221,6 @@ def _slice(layer: NetworkLayer) -> Blob:
     return on_planes(layer, "slice_axis", axis=1 + layer.axis, begin=begin, end=end, step=step)
 
 
-def _softmax(layer: NetworkLayer) -> Blob:
-    return on_all_axes(layer, "softmax") if len(layer.x.shape) < 3 else on_planes(layer, "softmax", axis=1)
-
-
 LAYERS = {
     "batchnorm": _batchnorm,
     "convolution": _convolution,
@@ -252,18 +228,32 @@ LAYERS = {
     "crop": _crop,
     "cropResize": _crop_resize,
     "flatten": _flatten,
-    "globalPooling3d": _global_pooling3d,
+    "globalPooling3d": lambda layer: on_all_axes(
+        layer, "reduce_max" if layer.type == 0 else "reduce_mean", axes=[-3, -2, -1], keep_dims=True
+    ),
     "innerProduct": _inner_product,
     "l2normalize": lambda layer: on_planes(layer, "l2_norm", epsilon=layer.epsilon),
     "layerNormalization": _layer_norm,
-    "lrn": _lrn,
-    "mvn": _mvn,
+    "lrn": lambda layer: on_planes(
+        layer, "local_response_norm", size=int(layer.localSize), alpha=layer.alpha, beta=layer.beta, k=layer.k or 1.0
+    ),
+    "mvn": lambda layer: on_planes(
+        layer,
+        "centred",
+        axes=[1, 2, 3] if layer.acrossChannels else [2, 3],
+        scale=layer.normalizeVariance,
+        epsilon=layer.epsilon,
+    ),
     "padding": _padding,
     "pooling": _pooling,
     "pooling3d": _pooling3d,
-    "reorganizeData": _reorganize,
+    "reorganizeData": lambda layer: on_planes(
+        layer, ("space_to_depth", "depth_to_space", "pixel_shuffle")[layer.mode], block_size=int(layer.blockSize)
+    ),
     "resizeBilinear": _resize,
     "slice": _slice,
-    "softmax": _softmax,
+    "softmax": lambda layer: (
+        on_all_axes(layer, "softmax") if len(layer.x.shape) < 3 else on_planes(layer, "softmax", axis=1)
+    ),
     "upsample": _upsample,
 }
