@@ -19,6 +19,7 @@ from aneforge.graph.node import MAX_RANK, Shape, make, newest_node
 from aneforge.graph.origins import HANDS_ON, FileNodes, Origins, merged, nodes_since
 from aneforge.graph.shapes import broadcast, same_shape
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
 
 _LONGEST = 1 << 14  # an axis that every chip takes
 
@@ -73,7 +74,7 @@ class _Fold:
         if node.op == "const":
             assert node.weight is not None
             return af.const(node.weight.array.reshape(-1))
-        rule = _pointwise if node.definition.shape in (broadcast, same_shape) else _RULES.get(node.op)
+        rule = _pointwise if _is_pointwise(node) else _RULES.get(node.op)
         result = None if rule is None else rule(node, [self.held[operand.uid] for operand in node.inputs])
         if result is None:
             raise LoadError(
@@ -87,6 +88,13 @@ class _Fold:
         if result.name is None and not result.definition.leaf:
             result.name = node.name
         return result
+
+
+def _is_pointwise(node: Tensor) -> bool:
+    """Whether each element depends on those at its own place only."""
+    declared = node.definition
+    along_axes = {"axis", "axes"} & set(declared.attributes)
+    return declared.shape in (broadcast, same_shape) and not along_axes and not node.is_a(GraphTrait.DRAWN)
 
 
 def _viewed(x: Tensor, shape: Sequence[int]) -> Tensor:
