@@ -165,10 +165,7 @@ class Estimates(ByChip[Estimate]):
             yield from first_call_texts({name: (one, self._weight_bytes(name)) for name, one in self.items()})
         for estimate in self.values():
             if basis:
-                facts = sorted(estimate.basis.evidence.items())
-                rows = [(key, f"{fact.value:g}", fact.label(), fact.note or "published") for key, fact in facts]
-                table = text.columns(("constant", "value", "evidence", "why"), rows, fit=True)
-                yield "\n".join([wrapped(f"{estimate.basis.label}: {estimate.basis.rule}"), table])
+                yield _basis_text(estimate)
             if layers or everything:
                 yield _layers_text(estimate, everything)
 
@@ -214,6 +211,13 @@ def _row(estimate: Estimate) -> tuple[object, ...]:
 
 def _whole(us: float | None) -> str:
     return "?" if us is None else f"{us:.0f}"
+
+
+def _basis_text(estimate: Estimate) -> str:
+    facts = sorted(estimate.basis.evidence.items())
+    rows = [(key, f"{fact.value:g}", fact.label(), fact.note or "published") for key, fact in facts]
+    table = text.columns(("constant", "value", "evidence", "why"), rows, fit=True)
+    return "\n".join([wrapped(f"{estimate.basis.label}: {estimate.basis.rule}"), table])
 
 
 def _layers_text(estimate: Estimate, everything: bool = False) -> str:

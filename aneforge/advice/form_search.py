@@ -132,24 +132,7 @@ def search(
     study = Study(out, chip)
     run = _Search(study, allowed, inputs, verbose, progress)
     forms = forms_for(chip, allowed.target_error is not None)
-    # One proposal more for each form of weights that gains in layers of several shapes: in all of them together, since
-    # what one layer gains is little of a whole call.
-    proposals = form_proposals(study, forms)
-    together: dict[str, list[Proposal]] = {}
-    for proposal in proposals:
-        if proposal.lossy and proposal.gain(run.name) > 0:
-            together.setdefault(proposal.name, []).append(proposal)
-    joined = [
-        Proposal(
-            name=name,
-            kind=alike[0].kind,
-            sites=tuple(site for proposal in alike for site in proposal.sites),
-            places=tuple(places for proposal in alike for places in proposal.places),
-        )
-        for name, alike in together.items()
-        if len(alike) > 1
-    ]
-    run.all(_in_order([*proposals, *joined], forms, run.name))
+    run.all(_in_order(_joined(form_proposals(study, forms), run.name), forms, run.name))
     return run.result()
 
 
@@ -176,6 +159,26 @@ def _in_order(proposals: Iterable[Proposal], forms: Sequence[OtherForm], chip: s
         return -proposal.gain(chip), order[proposal.name], proposal.sites[0].node.uid
 
     return sorted(proposals, key=rank)
+
+
+def _joined(proposals: Sequence[Proposal], chip: str) -> list[Proposal]:
+    """One proposal more for each form of weights that gains in layers of several shapes: in all of them together,
+    since what one layer gains is little of a whole call."""
+    together: dict[str, list[Proposal]] = {}
+    for proposal in proposals:
+        if proposal.lossy and proposal.gain(chip) > 0:
+            together.setdefault(proposal.name, []).append(proposal)
+    joined = [
+        Proposal(
+            name=name,
+            kind=alike[0].kind,
+            sites=tuple(site for proposal in alike for site in proposal.sites),
+            places=tuple(places for proposal in alike for places in proposal.places),
+        )
+        for name, alike in together.items()
+        if len(alike) > 1
+    ]
+    return [*proposals, *joined]
 
 
 @dataclass

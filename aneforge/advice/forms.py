@@ -52,6 +52,11 @@ class _Attention:
     """Second operands of the chain that are computed, such as a mask."""
 
 
+def _keeps_rows_apart(step: Tensor) -> bool:
+    """Whether an op may stand between the first product and the softmax: a scale, a mask, a soft cap."""
+    return step.is_a(GraphTrait.SCALING) or step.op in ("add", "sub", "tanh")
+
+
 def _attention_at(node: Tensor, context: FormContext) -> _Attention | None:
     """Attention whose parts nobody else reads, behind its last product."""
     if node.op != "matmul" or node.inputs[0].op != "softmax":
@@ -60,8 +65,7 @@ def _attention_at(node: Tensor, context: FormContext) -> _Attention | None:
     if soft.attrs["axis"] != soft.ndim - 1 or not context.is_private(soft) or soft.shape[:-2] != node.shape[:-2]:
         return None
     chain, others, step = [soft], [], soft.inputs[0]
-    # These may stand between the first product and the softmax: a scale, a mask, a soft cap.
-    while (step.is_a(GraphTrait.SCALING) or step.op in ("add", "sub", "tanh")) and len(chain) < _MOST:
+    while _keeps_rows_apart(step) and len(chain) < _MOST:
         if not context.is_private(step) or step.shape != soft.shape:
             return None
         main = [operand for operand in step.inputs if operand.shape == soft.shape and operand.op != "const"]

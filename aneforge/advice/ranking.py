@@ -90,8 +90,7 @@ def advise(study: Study, count: int = 3) -> dict[str, Advice]:
     with quiet_collector():
         proposals = _proposals(bench)
         able = _worth_trying(bench, proposals)
-        # How many changes are worked out: as many as the size of the model allows.
-        tried = able[: min(_MOST_WORKED_OUT, max(_FEWEST_WORKED_OUT, _NODES // max(1, len(bench.graph.nodes))))]
+        tried = able[: _how_many(bench)]
         changes: dict[str, dict[str, PricedChange]] = {name: {} for name in estimates}
         worked_out = dict.fromkeys(estimates, 0)
         for proposal in tried:
@@ -132,6 +131,11 @@ def _worth_trying(bench: Workbench, proposals: Sequence[Proposal]) -> list[Propo
 def _chips_helped(bench: Workbench, proposal: Proposal) -> list[str]:
     """The chips on which a proposal can save enough."""
     return [name for name, us in proposal.most.items() if us >= LEAST_GAIN * bench.estimates[name].us]
+
+
+def _how_many(bench: Workbench) -> int:
+    """How many changes are worked out: as many as the size of the model allows."""
+    return min(_MOST_WORKED_OUT, max(_FEWEST_WORKED_OUT, _NODES // max(1, len(bench.graph.nodes))))
 
 
 def likely_cut(study: Study) -> dict[str, PricedChange]:
@@ -208,14 +212,18 @@ def _change_lines(pairs: Sequence[tuple[str, PricedChange]]) -> list[str]:
     head = wrapped(f"{first.what if same else first.name}{places}", "    ")
     by_figures = grouped(pairs, lambda pair: _figures(pair[1], not same))  # chips that share constants say the same
     items = [f"{', '.join(_label(name) for name, _ in alike)} {figures}" for figures, alike in by_figures.items()]
-    # In as few lines as hold them, none of them broken.
+    return [head, *_packed(items, "      ")]
+
+
+def _packed(items: Sequence[str], indent: str) -> list[str]:
+    """Items in as few lines as hold them, none of them broken."""
     lines: list[str] = []
     for item in items:
         if lines and len(lines[-1]) + 2 + len(item) <= WIDTH:
             lines[-1] += f"; {item}"
         else:
-            lines.append("      " + item)
-    return [head, *lines]
+            lines.append(indent + item)
+    return lines
 
 
 def _nothing(advice: Mapping[str, Advice]) -> str:

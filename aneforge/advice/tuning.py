@@ -133,7 +133,7 @@ class Tuning:
                 (
                     candidate.name,
                     candidate.kind,
-                    some([short(node, 20) for node in candidate.nodes], 1),
+                    _short(candidate.nodes),
                     *_figures(candidate.estimate),
                     error,
                     candidate.why,
@@ -153,3 +153,7 @@ def _error(error: float | None) -> str:
     if error is None:
         return "-"
     return "0" if error == 0 else f"{error:.1e}"
+
+
+def _short(nodes: Sequence[str]) -> str:
+    return some([short(node, 20) for node in nodes], 1)

@@ -44,7 +44,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
             result = _cell(target, key)
     if result.known:
         return result
-    parent = store.load("choices")["tables"].get(target.name)
+    parent = _parent(target)
     if parent is None:
         return result
     inherited = _compile_fact(parent["from"], key)
@@ -181,6 +181,10 @@ def _weight_form(key: str) -> Callable[[Target, str], Fact[Any]]:
         return fact({**record, "v": value}, about=f"{key} of {target.name}")
 
     return look_up
+
+
+def _parent(target: Target) -> dict[str, str] | None:
+    return store.load("choices")["tables"].get(target.name)
 
 
 def _rewrites_large_kernels(target: Target, _: str) -> Fact[Any]:

@@ -312,8 +312,7 @@ def _new_layout() -> HalLayout:
         for start, end, part in _parts(row):
             if start in moved:
                 continue
-            words = re.sub(r"\(.*?\)|[:,].*", "", row["meaning"].casefold())
-            name = re.sub(r"[^a-z0-9]+", "_", words).strip("_") + part
+            name = _slug(row["meaning"]) + part
             if name in taken:
                 name = f"{name}_{start:#x}"
             taken.add(name)
@@ -331,6 +330,11 @@ def _parts(row: dict[str, Any]) -> list[tuple[int, int | None, str]]:
     if len(offsets) == 1:
         return [(*_span(offsets[0]), "")]
     return [(int(offset, 16), None, f"_{number}") for number, offset in enumerate(offsets)]
+
+
+def _slug(meaning: str) -> str:
+    words = re.sub(r"\(.*?\)|[:,].*", "", meaning.casefold())
+    return re.sub(r"[^a-z0-9]+", "_", words).strip("_")
 
 
 def _span(offset: str) -> tuple[int, int | None]:

@@ -302,11 +302,15 @@ def one_chip(asked: str, option: str = "--target") -> str:
     return names[0]
 
 
+def _default_chips() -> list[str]:
+    """The chips of the environment, or those of every Mac's base chip."""
+    asked = os.environ.get(SETTING, "").strip()
+    return chip_list(asked if asked and asked.casefold() != DEFAULT else _DEFAULT_CHIPS, SETTING)
+
+
 def _group(word: str) -> list[str]:
     if word == DEFAULT:
-        # The chips of the environment, or those of every Mac's base chip.
-        asked = os.environ.get(SETTING, "").strip()
-        return chip_list(asked if asked and asked.casefold() != DEFAULT else _DEFAULT_CHIPS, SETTING)
+        return _default_chips()
     if word == "all":
         return [target.name for target in all_targets(only_28=True)]
     return list(_products("M" if word == "macs" else "A"))

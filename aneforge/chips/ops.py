@@ -134,14 +134,7 @@ def _decide(name: str) -> OpRoutes | None:
         return None
     conversion = ruled.get("conversion", conversion)
     authored = direct if rule == _LAYER else _authored(conversion, direct)
-    # What a record of the gate says of an authored op, or of the unit that it is; the first record counts.
-    lowered = lowered_to(name)
-    route: _Route = {}
-    for named in {name, lowered.layer if lowered is not None else None}:
-        for record in _authored_records().get(named, ()):
-            status = fact({**record, "v": "native" if record["v"] == "accept" else "reject"}, about=f"{name} authored")
-            route = {**{Family[tier]: status for tier in record.get("tiers", _LABELS)}, **route}
-    direct = {Family.OLDER: _below_a13(name), **authored, **ruled.get("direct", {}), **route}
+    direct = {Family.OLDER: _below_a13(name), **authored, **ruled.get("direct", {}), **_recorded(name)}
     if "conversion" in ruled or not rule:
         rule = "ruling"
     return OpRoutes(name, name, rule, {Family.OLDER: mil_floor(), **conversion} if conversion else {}, direct)
@@ -184,6 +177,17 @@ def _first_of_unit() -> dict[str, BackendOp]:
         by_layer.setdefault(op.layer or "", op)
     rows = [row for row in store.load("layers")["layers"] if row["name"] in by_layer]
     return {name: by_layer[row["name"]] for row in rows for name in (row["name"], row["type_tag"])}
+
+
+def _recorded(name: str) -> _Route:
+    """What a record of the gate says of an authored op, or of the unit that it is; the first record counts."""
+    lowered = lowered_to(name)
+    route: _Route = {}
+    for named in {name, lowered.layer if lowered is not None else None}:
+        for record in _authored_records().get(named, ()):
+            status = fact({**record, "v": "native" if record["v"] == "accept" else "reject"}, about=f"{name} authored")
+            route = {**{Family[tier]: status for tier in record.get("tiers", _LABELS)}, **route}
+    return route
 
 
 @cache

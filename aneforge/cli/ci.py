@@ -71,14 +71,7 @@ def run(model: str | ModelFile, options: CiOptions) -> int:
         report = compare(was, seen, limits)
     if options.write or options.update:
         save_baseline(seen.baseline, file, overwrite=options.update)
-    if options.junit is not None:
-        from aneforge.reports.baseline.outcome import junit_text
-
-        write_whole(options.junit, junit_text(report))
-    if options.sarif is not None:
-        from aneforge.reports.baseline.outcome import sarif_text
-
-        write_whole(options.sarif, sarif_text(report, _file_of(source.path), __version__))
+    _write_reports(report, source, options)
     written = options.write or options.update
     if options.as_json:
         print(text.as_json({**report.to_json(), "baseline": str(file), "written": written}))
@@ -130,7 +123,12 @@ def _recorded(file: Path, source: ModelFile, options: CiOptions) -> Baseline | N
             print(f"aneforge: {error}", file=sys.stderr)
             return None
         raise
-    # By name: a baseline of another model says nothing, and is not to be lost to it.
+    _same_model(was, source, file)
+    return was
+
+
+def _same_model(was: Baseline, source: ModelFile, file: Path) -> None:
+    """By name: a baseline of another model says nothing, and is not to be lost to it."""
     mine = _named(source)
     if (was.model.name, was.model.dims, was.model.function) != (mine.name, mine.dims, mine.function):
         raise AneforgeError(
@@ -138,7 +136,6 @@ def _recorded(file: Path, source: ModelFile, options: CiOptions) -> Baseline | N
             "give that model, "
             "or another file with --baseline"
         )
-    return was
 
 
 def _file_of(spec: str) -> str:
@@ -203,6 +200,17 @@ def _budgets(options: CiOptions, targets: list[str]) -> dict[str, float]:
             raise AneforgeError(f"--max-us {option}: {chip} is not among the targets ({', '.join(targets)})")
         budgets[name] = most
     return budgets
+
+
+def _write_reports(report: BaselineReport, source: ModelFile, options: CiOptions) -> None:
+    if options.junit is not None:
+        from aneforge.reports.baseline.outcome import junit_text
+
+        write_whole(options.junit, junit_text(report))
+    if options.sarif is not None:
+        from aneforge.reports.baseline.outcome import sarif_text
+
+        write_whole(options.sarif, sarif_text(report, _file_of(source.path), __version__))
 
 
 def _print(

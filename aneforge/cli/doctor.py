@@ -89,9 +89,8 @@ def _note(finding: Observation) -> str:
 
 def examine() -> dict[str, list[Observation]]:
     """Everything that is looked at, by section."""
-    rows = [Observation("aneforge", __version__), Observation("python", platform.python_version(), sys.platform)]
     return {
-        "versions": [*rows, *(Observation(name, _version_of(name) or "version unknown") for name in REQUIRED)],
+        "versions": _versions(),
         "native kernel": [_guarded("kernel", _native), _guarded("threads", _threads)],
         "optional packages": [_extra(name) for name in EXTRAS],
         "target": [_guarded("detected", _target)],
@@ -105,6 +104,11 @@ def _guarded(what: str, look: Callable[[], Observation]) -> Observation:
         return look()
     except AneforgeError as error:
         return Observation(what, "broken", str(error), ok=False)
+
+
+def _versions() -> list[Observation]:
+    rows = [Observation("aneforge", __version__), Observation("python", platform.python_version(), sys.platform)]
+    return [*rows, *(Observation(name, _version_of(name) or "version unknown") for name in REQUIRED)]
 
 
 def _version_of(package: str) -> str | None:

@@ -22,22 +22,8 @@ def run(file: str, other: str | None, task: int | None, words: bool, as_json: bo
     if words and (as_json or other):
         raise AneforgeError("--raw prints words as they are; leave out --json and --diff")
     if other is not None:
-        changes = differences(_read(file), _read(other), task)
-        if as_json:
-            rows = [{"name": name, "left": left, "right": right} for name, left, right in changes]
-            print(text.as_json({"left": Path(file).name, "right": Path(other).name, "differences": rows}))
-        elif changes:
-            _print(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in changes)
-        else:
-            print("the programs are the same")
-        return 1 if changes else 0
-    program = _read(file)
-    if as_json:
-        print(text.as_json(program.to_json() if task is None else find_task(program, task).to_json()))
-    elif words:
-        _print(raw(program, task))
-    else:
-        _print(tree(program) if task is None else task_in_full(program, task))
+        return _compare(file, other, task, as_json)
+    _show(_read(file), task, words, as_json)
     return 0
 
 
@@ -55,9 +41,30 @@ def _read(file: str) -> Container | Anec:
     return program
 
 
+def _show(program: Container | Anec, task: int | None, words: bool, as_json: bool) -> None:
+    if as_json:
+        print(text.as_json(program.to_json() if task is None else find_task(program, task).to_json()))
+    elif words:
+        _print(raw(program, task))
+    else:
+        _print(tree(program) if task is None else task_in_full(program, task))
+
+
 def _print(lines: Iterable[str]) -> None:
     """Names are a stranger's: nothing in them is obeyed by the terminal."""
     print("\n".join(map(shown, lines)))
+
+
+def _compare(file: str, other: str, task: int | None, as_json: bool) -> int:
+    changes = differences(_read(file), _read(other), task)
+    if as_json:
+        rows = [{"name": name, "left": left, "right": right} for name, left, right in changes]
+        print(text.as_json({"left": Path(file).name, "right": Path(other).name, "differences": rows}))
+    elif changes:
+        _print(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in changes)
+    else:
+        print("the programs are the same")
+    return 1 if changes else 0
 
 
 def _value(value: Any) -> str:

@@ -42,13 +42,7 @@ class ModelFile:
     @property
     def options(self) -> dict[str, Any]:
         """``dims`` and ``function``, as the functions of the library take them."""
-        sizes = {}
-        for option in self.dims:
-            name, _, size = option.rpartition("=")
-            if not name or not size.isdigit() or int(size) < 1:
-                raise AneforgeError(f"--dim {option}: the form is NAME=SIZE. Write for instance --dim batch=1.")
-            sizes[name] = int(size)
-        return {"dims": sizes, "function": self.function}
+        return {"dims": _sizes(self.dims), "function": self.function}
 
 
 def load_model(model: str | ModelFile) -> Graph:
@@ -57,6 +51,16 @@ def load_model(model: str | ModelFile) -> Graph:
 
     file = ModelFile.of(model)
     return graph_of(file.path, **file.options)
+
+
+def _sizes(options: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for option in options:
+        name, _, size = option.rpartition("=")
+        if not name or not size.isdigit() or int(size) < 1:
+            raise AneforgeError(f"--dim {option}: the form is NAME=SIZE. Write for instance --dim batch=1.")
+        sizes[name] = int(size)
+    return sizes
 
 
 # Chips.

@@ -46,11 +46,7 @@ def run(model: str | ModelFile, options: ReportOptions) -> None:
     kind, place = _wanted(file, options)
     with working(f"reading {file.name}") as progress:
         if options.compares:
-            if options.measured is not None:
-                raise AneforgeError("--measured goes with one report, --against compares two; choose one")
-            before = _one(file, options, options.chips, progress)
-            after = _one(file, options, options.against_target or options.chips, progress, options.against)
-            result = against.compare_reports(before, after)
+            result = _comparison(file, options, progress)
             text = None if place is not None else result.written(kind)
         else:
             result = _one(file, options, options.chips, progress)
@@ -118,3 +114,11 @@ def _measured(asked: str | None) -> Measured | None:
     if chip and Path(asked).exists():
         chip, path = "", asked
     return read_plan(path), Path(path).name, chip or None
+
+
+def _comparison(file: ModelFile, options: ReportOptions, progress: Progress | None) -> against.ReportComparison:
+    if options.measured is not None:
+        raise AneforgeError("--measured goes with one report, --against compares two; choose one")
+    before = _one(file, options, options.chips, progress)
+    after = _one(file, options, options.against_target or options.chips, progress, options.against)
+    return against.compare_reports(before, after)

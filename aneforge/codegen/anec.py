@@ -40,6 +40,10 @@ _BASE_FIELDS = {"RBase0": "RBE0", "RBase1": "RBE1", "WBase": "WBE", "TBase": "TB
 """Fields of a task's header that name a base-address register, and the bit that enables each."""
 
 
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
 @dataclass(frozen=True)
 class AnecBuffer:
     """A tensor of the caller, by the register that the loader gives it. Names are not part of the file."""
@@ -198,7 +202,7 @@ def _with_bars(task: Task, renumbered: Mapping[int, int]) -> list[int]:
 def _tile_count(size: int, what: str, offset: int) -> int:
     if size >> _ADDRESS_BITS:
         raise ContainerError(offset, f"{what} takes {size} bytes; addresses have {_ADDRESS_BITS} bits")
-    return -(-size // TILE)
+    return _up(size, TILE) // TILE
 
 
 def read_anec(source: str | Path | Source) -> Anec:

@@ -159,8 +159,7 @@ def _operands(task: Task, names: Mapping[int, str]) -> Iterator[str]:
     header = task.header
     plain = {"source": ("RBase0", "RBE0"), "second": ("RBase1", "RBE1"), "result": ("WBase", "WBE")}
     for side in ("source", "second", "result"):
-        found = resolved(task.generation, f"{side}.base")
-        base = None if found is None else found[0].address
+        base = _base_address(task, side)
         bar = relocated.get(base) if base is not None else None
         if bar is None and header.get(plain[side][1]):
             bar = header[plain[side][0]]
@@ -174,6 +173,11 @@ def _operands(task: Task, names: Mapping[int, str]) -> Iterator[str]:
             parts.append(f"scratch {place or 0:#x}" + (f" (channel {channel}, row {row})" if channel and row else ""))
         if parts:
             yield f"{side}: {', '.join(parts)}"
+
+
+def _base_address(task: Task, side: str) -> int | None:
+    found = resolved(task.generation, f"{side}.base")
+    return None if found is None else found[0].address
 
 
 def _streams(task: Task) -> str:

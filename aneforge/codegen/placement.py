@@ -73,11 +73,7 @@ class Placement:
 
     def __init__(self, program: Program, generation: str) -> None:
         self._program = program
-        # The port that each value of a layer leaves by; a second name for one value has no tensor of its own.
-        names: dict[Name, str] = {}
-        for name, value in _output_values(program).items():
-            if isinstance(value, int):
-                names.setdefault(value, name)
+        names = _output_ports(program)
         self.tensors = [_tensor(port, "input") for port in program.inputs]
         self.tensors += [_tensor(port, "output") for port in program.outputs if port.name in names.values()]
         self.bars = bar_numbers(generation, [tensor.name for tensor in self.tensors])
@@ -160,6 +156,15 @@ def _output_values(program: Program) -> dict[str, Name]:
     output = program.module.output
     name_of = program.schedule.name_of
     return {name: name_of(op) for name, op in zip(output.attrs["names"], output.operands, strict=True)}
+
+
+def _output_ports(program: Program) -> dict[Name, str]:
+    """The port that each value of a layer leaves by; a second name for one value has no tensor of its own."""
+    ports: dict[Name, str] = {}
+    for name, value in _output_values(program).items():
+        if isinstance(value, int):
+            ports.setdefault(value, name)
+    return ports
 
 
 def _ports(program: Program, outputs: dict[Name, str]) -> dict[int, str]:

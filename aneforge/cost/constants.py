@@ -45,14 +45,18 @@ class Physique:
 Law = Callable[[Mapping[str, Any], Physique], Any]
 
 
+def _one_behind_the_other(one: Any, other: Any) -> Any:
+    """The rate through two stages."""
+    return 1 / (1 / one + 1 / other)
+
+
 def _call(known: Mapping[str, Any], chip: Physique) -> Any:
     phone = known["phone_call"] * known["newer_call"] ** (chip.year - YEAR)
     return np.where(chip.phone, phone, known["mac_call"])
 
 
 def _weights(known: Mapping[str, Any], chip: Physique) -> Any:
-    # The rate through two stages, one behind the other.
-    stages = 1 / (1 / (known["weights_memory"] * chip.memory) + 1 / (known["weights_engine"] * chip.macs))
+    stages = _one_behind_the_other(known["weights_memory"] * chip.memory, known["weights_engine"] * chip.macs)
     return np.where(np.asarray(chip.stream) > 0, known["weights_stream"] * chip.stream, stages)
 
 
@@ -165,8 +169,7 @@ def _basis(target_name: str, product: str | None) -> Basis:
     shared = document["shared"]["constants"]
     engine = _engine(document, target, source)
     chip = constants_by_law(shared, physique, {**record["own"], **engine["own"]})
-    # A constant that is published, or follows from what is.
-    stated = {key: fact(row, document["evidence"], about=key) for key, row in document["stated"].items()}
+    stated = {key: _stated(document, key, row) for key, row in document["stated"].items()}
     known = Constants(
         {key: float(value) for key, value in chip.items()},
         {**shared, **{key: each.value for key, each in stated.items()}},
@@ -258,3 +261,8 @@ def _shared(document: dict[str, Any], key: str) -> Fact[float]:
         start = document["starts"][key]
         return Fact(value, (), "inferred", f"{key} of all chips", f"no measurement determines it: {start}")
     return Fact(value, _SOURCE, "inferred", f"{key} of all chips", f"fitted to {informed} measurements")
+
+
+def _stated(document: dict[str, Any], key: str, record: dict[str, Any]) -> Fact[float]:
+    """A constant that is published, or follows from what is."""
+    return fact(record, document["evidence"], about=key)

@@ -85,10 +85,14 @@ def _flops(node: Tensor) -> float:
     if does(node, GraphTrait.PRODUCT) and shapes and shapes[0]:
         return 2.0 * prod(node.shape) * shapes[0][-1]
     if name == "sdpa" or "attention" in name:
-        return 4.0 * prod(node.shape) * (shapes[1][-2] if len(shapes) > 1 and len(shapes[1]) > 1 else 1)
+        return 4.0 * prod(node.shape) * _keys(shapes)
     if does(node, GraphTrait.SORT):
         return elements * max(1.0, log2(max(2, elements)))
     return float(elements)
+
+
+def _keys(shapes: Sequence[Sequence[int]]) -> int:
+    return shapes[1][-2] if len(shapes) > 1 and len(shapes[1]) > 1 else 1
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,7 @@ def estimate_parts(
             continue
         estimate = estimate_program(part.program, scope, target)
         timed.append(PartEstimate(part.number, "engine", part.ops, estimate.us, estimate.interval, estimate))
-        # Layers of one part among those of all parts.
-        start = len(layers)
-        layers += [
-            replace(layer, number=start + layer.number, beside=None if layer.beside is None else start + layer.beside)
-            for layer in estimate.layers
-        ]
+        layers += _numbered_from(len(layers), estimate.layers)
         calls += estimate.calls
     low = sum(part.interval[0] for part in timed)
     high = sum(part.interval[1] for part in timed) + crossings.us
@@ -161,3 +160,11 @@ def estimate_parts(
         crossings.us,
         crossings.changes,
     )
+
+
+def _numbered_from(start: int, layers: Sequence[LayerEstimate]) -> list[LayerEstimate]:
+    """Layers of one part among those of all parts."""
+    return [
+        replace(layer, number=start + layer.number, beside=None if layer.beside is None else start + layer.beside)
+        for layer in layers
+    ]

@@ -72,26 +72,21 @@ def _work(layer: Layer, stored: Mapping[str, ProgramWeight]) -> Work:
     op = layer.primary
     if layer.is_view:
         return Work("view")
-    # An op that makes numbers of codes that lie in 8 bits.
-    read = op.operands[0].type if op.kind == "dequant" else None
-    if read is not None and read.dtype in _CODES and len(layer.ops) == 1:
+    if _decodes(op) and len(layer.ops) == 1:
         return Work("absorbed")  # what reads codes decodes them on the way in (fusion.json atom_order, InputDeQuant)
     if op.is_a(Trait.STORED_KERNEL):
         return _contraction(op, stored)
     if op.kind == "matmul":
         return _product(op, stored)
     if op.kind == "sdpa":
-        # The native layer: places on C, heads on H, features on W.
-        query, key = op.operands[0], op.operands[1]
-        n, d, places, heads, width = query.shape
-        return Work(
-            "sdpa",
-            macs=2.0 * n * d * heads * places * key.shape[2] * width,
-            bytes_in=2.0 * sum(prod(operand.shape) for operand in op.operands[:3]),
-            bytes_out=2.0 * prod(op.shape),
-            rows=n * d * heads,
-        )
+        return _attention(op)
     return _planar(op)
+
+
+def _decodes(op: Op) -> bool:
+    """Whether an op makes numbers of codes that lie in 8 bits."""
+    read = op.operands[0].type if op.kind == "dequant" else None
+    return read is not None and read.dtype in _CODES
 
 
 def _weight(op: Op, stored: Mapping[str, ProgramWeight]) -> tuple[float, str]:
@@ -152,6 +147,19 @@ def _product(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
         contraction=inner,
         channels=(inner, w),
         positions=n * d * c * h,
+    )
+
+
+def _attention(op: Op) -> Work:
+    """The native layer: places on C, heads on H, features on W."""
+    query, key = op.operands[0], op.operands[1]
+    n, d, places, heads, width = query.shape
+    return Work(
+        "sdpa",
+        macs=2.0 * n * d * heads * places * key.shape[2] * width,
+        bytes_in=2.0 * sum(prod(operand.shape) for operand in op.operands[:3]),
+        bytes_out=2.0 * prod(op.shape),
+        rows=n * d * heads,
     )
 
 

@@ -253,9 +253,7 @@ def vendor_rates(target: str | int | Target) -> VendorRates:
     Peak goes with cores times effective clock, bandwidth with cores, the floor with the inverse of the clock.
     """
     chip, document = resolve_target(target), store.load("cost_model")
-    own, fallback, family = document["anchors"].get(chip.name), document["anchor_fallback"], chip.family5
-    name = chip.name if own else None if family is None else fallback["v"].get(family.name)
-    anchor = fact({"v": name, "e": (own or fallback)["e"]}, document["evidence"], about=f"anchor of {chip.name}")
+    anchor = _anchor(chip, document)
     if not anchor.known:
         peak, bandwidth, floor = (unknown(f"{what} of {chip.name}") for what in ("peak", "bandwidth", "floor"))
         return VendorRates(chip, anchor, peak, bandwidth, floor)
@@ -272,6 +270,12 @@ def vendor_rates(target: str | int | Target) -> VendorRates:
     published = {key: fact(row, document["evidence"], key=key, about=f"{key} of {chip.name}") for key in scale}
     scaled = {key: _scaled(published[key], by, chip, base) for key, by in scale.items()}
     return VendorRates(chip, anchor, scaled["peak_flops"], scaled["bw_bytes"], scaled["floor_us"], row.get("util"))
+
+
+def _anchor(chip: Target, document: dict[str, Any]) -> Fact[Any]:
+    own, fallback, family = document["anchors"].get(chip.name), document["anchor_fallback"], chip.family5
+    name = chip.name if own else None if family is None else fallback["v"].get(family.name)
+    return fact({"v": name, "e": (own or fallback)["e"]}, document["evidence"], about=f"anchor of {chip.name}")
 
 
 def _scaled(known: Fact[Any], by: float, chip: Target, base: Target) -> Fact[Any]:

@@ -276,13 +276,7 @@ def _parts(comparison: Comparison) -> Iterator[str]:
         yield from _nodes(comparison)
         yield _outputs(comparison)
     if comparison.float64:
-        rows = [
-            (name, output, f"{at.relative:.3g}", f"{at.max_abs:.3g}", at.lost)
-            for name, outputs in comparison.float64.items()
-            for output, at in outputs.items()
-        ]
-        table = text.columns(("chip", "output", "error against float64", "largest", "lost"), rows[:_OUTPUT_ROWS])
-        yield _cut(table, len(rows) - _OUTPUT_ROWS)
+        yield _exact(comparison)
     lost: dict[str, list[str]] = {}
     for name, at in comparison.first_non_finite.items():
         if at is not None:
@@ -385,6 +379,16 @@ def _outputs(comparison: Comparison) -> str:
     steps_heads = ("max ulp", "mean ulp", "full scale", "lost")
     heads = ("chip", "output", *steps_heads, "relative", "cosine", "same top-1", "rests on")
     return _cut(text.columns(heads, rows[:_OUTPUT_ROWS]), len(rows) - _OUTPUT_ROWS)
+
+
+def _exact(comparison: Comparison) -> str:
+    rows = [
+        (name, output, f"{at.relative:.3g}", f"{at.max_abs:.3g}", at.lost)
+        for name, outputs in comparison.float64.items()
+        for output, at in outputs.items()
+    ]
+    table = text.columns(("chip", "output", "error against float64", "largest", "lost"), rows[:_OUTPUT_ROWS])
+    return _cut(table, len(rows) - _OUTPUT_ROWS)
 
 
 def _cut(table: str, more: int) -> str:

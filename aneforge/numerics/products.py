@@ -126,13 +126,17 @@ def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None)
     if op.kind == "sdpa":
         return engine.flush_subnormals, engine.tile_losses, engine.tables
     integers = integer_operands(engine, op) is not None
-    clamped = engine.int8_activations_q4 and stored_as_int8(op) and (value.special or value.size > FP16_SLICE_SAT)
+    clamped = engine.int8_activations_q4 and stored_as_int8(op) and _beyond(value, FP16_SLICE_SAT)
     planar = op.kind == "convolution" and passes_no_accumulator(engine, op)
     codes = op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op)
     winograd = op.kind == "convolution" and engine.winograd and winograd_fits(window_of(op))
     weight = other.size if other is not None else math.inf
     tiles = engine.tile_losses and (value.special or LANES * value.size * weight >= LOSSY_FROM)
     return engine.flush_subnormals, tiles, integers, clamped, planar, codes, winograd
+
+
+def _beyond(value: Value, limit: float) -> bool:
+    return value.special or value.size > limit
 
 
 def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Value:

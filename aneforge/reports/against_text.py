@@ -29,7 +29,7 @@ def markdown(comparison: ReportComparison) -> str:
 
 def _sections(comparison: ReportComparison) -> Iterator[tuple[str, list[str]]]:
     yield "Reasons", [_finding_line(row) for row in comparison.findings]
-    yield "Operations", [f"**{row.kind}** `{row.name}` ({row.op}): {_statuses(row)}" for row in comparison.ops]
+    yield "Operations", [_op_line(row) for row in comparison.ops]
     yield "Layers, by change of time", [_layer_line(row) for row in comparison.layers]
 
 
@@ -108,6 +108,10 @@ def _finding_line(row: FindingChange) -> str:
         (f"no longer on {', '.join(row.chips_gone)}", row.chips_gone),
     ]
     return f"{head}{'; '.join(words for words, told in parts if told)}. {row.message}"
+
+
+def _op_line(row: OpChange) -> str:
+    return f"**{row.kind}** `{row.name}` ({row.op}): {_statuses(row)}"
 
 
 def _statuses(row: OpChange) -> str:

@@ -84,9 +84,7 @@ def divergence_rows(study: Study, max_abs: float | None) -> tuple[tuple[Divergen
             f"Left out for a model of {size:,} operations and layers. Run: aneforge diverges MODEL --target m1,m5",
         )
     (reference, first), *others = chips
-    # No more than there is time for, the newest arithmetic among them.
-    count = max(1, _MOST_WORK // max(1, size))
-    others = others if len(others) <= count else [*others[: count - 1], others[-1]]
+    others = _some(others, max(1, _MOST_WORK // max(1, size)))
     names_of = splits[reference].names
     numbers = {names_of[node.uid]: place for place, node in enumerate(splits[reference].cut.operations.counted)}
     alike: dict[tuple[tuple[str, ...], bool], list[tuple[str, Divergence]]] = {}
@@ -106,6 +104,11 @@ def divergence_rows(study: Study, max_abs: float | None) -> tuple[tuple[Divergen
     if left_out:
         note += f", without {', '.join(left_out)}, since the model is large"
     return tuple(rows), f"{note}.{unlooked}"
+
+
+def _some(others: list[tuple[str, Target]], count: int) -> list[tuple[str, Target]]:
+    """So many of them, the newest arithmetic among them."""
+    return others if len(others) <= count else [*others[: count - 1], others[-1]]
 
 
 def _divergence_row(

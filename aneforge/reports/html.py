@@ -43,19 +43,13 @@ _COLUMNS = (
 def page(report: Report) -> str:
     """The page as text."""
     scale = _Scale(report)
-    model = report.model
-    ports = "; ".join(
-        f"{port['name']} {'x'.join(map(str, port['shape']))}" for port in [*model["inputs"], *model["outputs"]][:6]
-    )
-    memory = max((chip.weight_bytes for chip in report.chips), default=0)
     return page_text(
         "aneforge.reports",
         "page.html",
         _SCRIPTS,
         model=report.model,
         answer=_answer(report),
-        sizes=f"{plural(model['operations'], 'operation')}, {plural(model['parameters'], 'parameter')} "
-        f"({human_bytes(memory)} as stored); {ports}",
+        sizes=_sizes(report),
         scope=SCOPES.get(report.scope, report.scope),
         sections=[row for row in _SECTIONS if row[0] != "measured" or report.measured is not None],
         chip_columns=_COLUMNS,
@@ -91,6 +85,18 @@ def _answer(report: Report) -> tuple[str, str]:
     fast, slow = timed[0], timed[-1]
     times = _us(fast.us) if fast is slow else f"{_us(fast.us)} ({fast.label}) to {_us(slow.us)} ({slow.label})"
     return sentence, f"; a call takes {times} by estimate"
+
+
+def _sizes(report: Report) -> str:
+    model = report.model
+    ports = "; ".join(
+        f"{port['name']} {'x'.join(map(str, port['shape']))}" for port in [*model["inputs"], *model["outputs"]][:6]
+    )
+    memory = max((chip.weight_bytes for chip in report.chips), default=0)
+    return (
+        f"{plural(model['operations'], 'operation')}, {plural(model['parameters'], 'parameter')} "
+        f"({human_bytes(memory)} as stored); {ports}"
+    )
 
 
 class _Scale:

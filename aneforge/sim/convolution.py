@@ -87,14 +87,18 @@ def _winograd(x: Array, weights: list[Array], bias: Array | None) -> Array:
     tiles = -(-columns // 2)
     rows = x.shape[1] - 2
     data = decoded(np.pad(x, ((0, 0), (0, 0), (0, 2 * tiles - columns))))
-    d = [data[:, :, offset : offset + 2 * tiles - 1 : 2] for offset in range(_TILE)]
-    transformed = (d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3])
-    turned = [narrowed(part) for part in transformed]
+    turned = _data_transform(data, tiles)
     sums = [_position(turned[place], weights[place], bias if place == 1 else None, rows) for place in range(_TILE)]
     # The bias is the start value of a sum; it enters both outputs of a tile through the second product with sign +.
     even, odd = sums[0] + sums[1] + sums[2], sums[1] - sums[2] - sums[3]
     pairs = np.stack([total.settled().reshape(-1, rows, tiles) for total in (even, odd)], axis=-1)
     return pairs.reshape(-1, rows, 2 * tiles)[:, :, :columns]
+
+
+def _data_transform(data: Array, tiles: int) -> list[Array]:
+    d = [data[:, :, offset : offset + 2 * tiles - 1 : 2] for offset in range(_TILE)]
+    transformed = (d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3])
+    return [narrowed(part) for part in transformed]
 
 
 def _kernel_transform(kernel: Array) -> list[Array]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from aneforge.compiler.lower import Port
 from aneforge.compiler.program import Program
+from aneforge.engine.lineage import Standing
 from aneforge.sim.executor import Run
 from aneforge.sim.rules.moves import moving, without_nan
 
@@ -36,8 +37,7 @@ class NodeValues(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         standing = self._lineage[name]
         value = standing.value(lambda op: self._run.values[op.uid], lambda move, parts: moving(move)(*parts))
-        assert standing.shape is not None
-        return without_nan(Port("", standing.shape, value.shape, "").from_ndchw(value))
+        return without_nan(_user_shaped(standing, value))
 
     def completed_by(self) -> dict[str, str]:
         """Nodes that compute something, in the order of the program, each with the backend op that completes it."""
@@ -50,3 +50,8 @@ class NodeValues(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._lineage)
+
+
+def _user_shaped(standing: Standing, value: Array) -> Array:
+    assert standing.shape is not None
+    return Port("", standing.shape, value.shape, "").from_ndchw(value)

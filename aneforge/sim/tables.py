@@ -48,17 +48,14 @@ def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables
     """All 65,536 results of an activation, fp16, by the tables of one set."""
     settings = dict(parameters)
     with np.errstate(all="ignore"):
-        # A NaN is read as +infinity (N31).
-        wide = _ALL.astype(np.float64)
-        inputs = np.where(np.isnan(wide), np.inf, wide)
+        inputs = _as_read(_ALL)
         if name in _BY_SET:
             results = _BY_SET[name](_record(tables, name), inputs, **settings)
         elif name in _CONSTRUCTED:
             results = _CONSTRUCTED[name](inputs, **settings)
         else:
             results = round_half(_EXACT[name](inputs, **settings))
-    # Indeterminate forms give +0 (N32); no NaN is ever produced.
-    return np.where(np.isnan(results), 0.0, results).astype(np.float16)
+    return _no_nan(results).astype(np.float16)
 
 
 @dataclass(frozen=True)
@@ -120,6 +117,17 @@ def _record(tables: str, name: str) -> Mapping[str, Any]:
     """The record of one table in a set: its own, or the row of a numeric fact."""
     record = activation_tables(tables)[name]
     return {**numeric_record(record["fact"])["value"][record["row"]], **record} if "fact" in record else record
+
+
+def _as_read(values: Array) -> Array:
+    """A NaN is read as +infinity (N31)."""
+    wide = values.astype(np.float64)
+    return np.where(np.isnan(wide), np.inf, wide)
+
+
+def _no_nan(values: Array) -> Array:
+    """Indeterminate forms give +0 (N32); no NaN is ever produced."""
+    return np.where(np.isnan(values), 0.0, values)
 
 
 # Interpolation.

@@ -212,13 +212,17 @@ def query_of(row: Mapping[str, Any]) -> Query:
         shapes=shapes,
         const={name: shape for name, shape in const.items() if shape is not None},
         attrs=settings,
-        # Who handed the program to the engine; rows through Core AI say so where they name the system.
-        runtime="coreai" if "Core AI" in str(row.get("os") or "") else "direct",
+        runtime=_runtime(row),
         dtype=dtype if isinstance(dtype, str) else tuple(map(str, dtype)),
         weights=weights,
         values=_field(row, "values", Mapping, {}),
         patterns=patterns_of(op, attrs, weights),
     )
+
+
+def _runtime(row: Mapping[str, Any]) -> str:
+    """Who handed the program to the engine; rows through Core AI say so where they name the system."""
+    return "coreai" if "Core AI" in str(row.get("os") or "") else "direct"
 
 
 def target_of_row(row: Mapping[str, Any]) -> Target:

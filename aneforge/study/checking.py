@@ -51,13 +51,7 @@ class Check(ByChip[Preflight]):
     """The report of each chip on one model. ``ok`` is False where a chip does worse than allowed."""
 
     def __init__(self, study: Study, fail_on: str = "reject,oversize") -> None:
-        grades = tuple(part.strip() for part in fail_on.split(",") if part.strip())
-        unknown = [grade for grade in grades if grade not in (*GRADES, "none")]
-        if unknown or not grades:
-            raise ArgumentError(
-                "fail_on", f"{fail_on!r} is not a list of outcomes. Choose from: {', '.join(GRADES)}, none."
-            )
-        self.fail_on = tuple(grade for grade in grades if grade != "none")
+        self.fail_on = _grades(fail_on)
         super().__init__(study.preflights())
         self._study = study
         self.graph, self.model = study.graph, study.name
@@ -237,3 +231,13 @@ def _likeness(report: OpReport) -> str:
 def _unnamed(report: OpReport) -> str:
     """The message without the chip's name, which may differ between chips that say the same."""
     return with_label(report.message, report.target, "?")
+
+
+def _grades(fail_on: str) -> tuple[str, ...]:
+    grades = tuple(part.strip() for part in fail_on.split(",") if part.strip())
+    unknown = [grade for grade in grades if grade not in (*GRADES, "none")]
+    if unknown or not grades:
+        raise ArgumentError(
+            "fail_on", f"{fail_on!r} is not a list of outcomes. Choose from: {', '.join(GRADES)}, none."
+        )
+    return tuple(grade for grade in grades if grade != "none")

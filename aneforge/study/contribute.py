@@ -110,20 +110,24 @@ def _row(op: PlannedOp, about: Mapping[str, Any], node: Tensor | None, source: s
     }
     row: dict[str, Any] = {"op": op.op, "shapes": None, **about, **answer}
     if node is not None:
-        # What was asked of the engine, as the format spells it.
-        query = query_of(node.signature)
-        attrs = {name: value for name, value in query.attrs.items() if name != "interior" and _is_plain(value)}
-        row |= {
-            "op": query.op,
-            "shapes": [None if shape is None else list(shape) for shape in query.shapes or ()],
-            "const": {name: list(shape) for name, shape in query.const.items()},
-            "attrs": attrs,
-            "dtype": query.dtype if isinstance(query.dtype, str) else list(query.dtype),
-        }
+        row |= _case(node)
         row = row if _is_readable(row) else {**row, "attrs": {}}
     if not _is_readable(row):
         raise AneforgeError(f"plan: {op.op} cannot be written as a row of the silicon format. Leave it out.")
     return _with_id(row)
+
+
+def _case(node: Tensor) -> dict[str, Any]:
+    """What was asked of the engine, as the format spells it."""
+    query = query_of(node.signature)
+    attrs = {name: value for name, value in query.attrs.items() if name != "interior" and _is_plain(value)}
+    return {
+        "op": query.op,
+        "shapes": [None if shape is None else list(shape) for shape in query.shapes or ()],
+        "const": {name: list(shape) for name, shape in query.const.items()},
+        "attrs": attrs,
+        "dtype": query.dtype if isinstance(query.dtype, str) else list(query.dtype),
+    }
 
 
 def _is_plain(value: Any) -> bool:

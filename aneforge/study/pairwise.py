@@ -9,7 +9,7 @@ both on the same path, the layer is listed as excluded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -338,8 +338,7 @@ class Comparisons:
         unproven = [
             name
             for name in compared
-            if name not in listed
-            and any(any(op in modelled for op in program.lineage[name].ops()) for program in programs)
+            if name not in listed and any(_rests_on(program, name, modelled) for program in programs)
         ]
         return Divergences(
             [result for result in results if result is not None], (chips[0], chips[1]), len(compared), unproven
@@ -355,6 +354,10 @@ def _modelled(programs: Sequence[Program]) -> set[Op]:
             if own or any(operand in modelled for operand in op.operands):
                 modelled.add(op)
     return modelled
+
+
+def _rests_on(program: Program, node: str, modelled: Collection[Op]) -> bool:
+    return any(op in modelled for op in program.lineage[node].ops())
 
 
 def _is_there(program: Program, name: str) -> bool:

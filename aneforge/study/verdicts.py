@@ -62,9 +62,7 @@ def graph_verdicts(
 
 def _questions(graph: Graph, size_of: Callable[[Tensor], float]) -> Iterator[tuple[Tensor, Question]]:
     """What is asked about each op of a graph: kind, geometry, and a bound on the numbers that it reads."""
-    # Reductions that a square or a product reads (the seed page's reduce-then-square).
-    readers = (node for node in graph.nodes if node.op in ("square", "mul"))
-    squared = {operand.uid for node in readers for operand in node.inputs}
+    squared = _squared(graph)
     for node in graph.nodes:
         kind = kind_of(node.op)
         if node.definition.leaf and kind == "move":
@@ -75,6 +73,12 @@ def _questions(graph: Graph, size_of: Callable[[Tensor], float]) -> Iterator[tup
         live = [operand for operand in node.inputs if operand.op != "const"] or node.inputs
         question = Question(kind, node.shape, max_abs=max(map(size_of, live), default=math.inf))
         yield node, _DETAILS[node.op](node, question) if node.op in _DETAILS else question
+
+
+def _squared(graph: Graph) -> set[int]:
+    """Reductions that a square or a product reads (the seed page's reduce-then-square)."""
+    readers = (node for node in graph.nodes if node.op in ("square", "mul"))
+    return {operand.uid for node in readers for operand in node.inputs}
 
 
 def _peak(node: Tensor) -> float:

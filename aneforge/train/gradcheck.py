@@ -233,11 +233,7 @@ class _Reference:
             port: _probabilities(objective, port, _stored(sample[name], port, name)) for name, port in ports.items()
         }
         self.feeds[factor] = np.full(factor.shape, number)
-        # Every node in float64.
-        self.values = values = {port.uid: array for port, array in self.feeds.items()}
-        for node in self.graph.nodes:
-            if node.uid not in values:
-                values[node.uid] = value_of(node, [values[operand.uid] for operand in node.inputs])
+        self.values = _all_values(self.graph, self.feeds)
         self.gradients = dependents(self.graph.nodes, {factor.uid}) - {factor.uid}
         self.slopes = []
         for number, param in enumerate(params):
@@ -347,6 +343,15 @@ def _probabilities(objective: Objective, port: Tensor, value: np.ndarray) -> np.
     if not isinstance(objective, CEHandle) or port is not objective.target or np.allclose(value.sum(1), 1, atol=1e-2):
         return value
     return np.eye(value.shape[1])[value.argmax(1)]
+
+
+def _all_values(graph: Graph, feeds: Mapping[Tensor, np.ndarray]) -> dict[int, np.ndarray]:
+    """Every node in float64."""
+    values = {port.uid: array for port, array in feeds.items()}
+    for node in graph.nodes:
+        if node.uid not in values:
+            values[node.uid] = value_of(node, [values[operand.uid] for operand in node.inputs])
+    return values
 
 
 def _apart(found: np.ndarray, expected: np.ndarray) -> float:

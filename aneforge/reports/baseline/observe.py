@@ -247,8 +247,6 @@ def _output(value: Array, base: Array | None) -> OutputRecord:
         steps = steps_apart(base, value)
         changed = int((base.view(np.uint16) != value.view(np.uint16)).sum())
         apart = Apart(int(steps.max(initial=0)), changed)
-    flat = value.reshape(-1)
-    places = np.unique(np.linspace(0, max(flat.size - 1, 0), min(SAMPLE, flat.size)).astype(np.int64))
     return OutputRecord(
         shape=shape_text(value.shape),
         bits=array_hash(value),
@@ -257,10 +255,16 @@ def _output(value: Array, base: Array | None) -> OutputRecord:
         max_abs=_short(np.abs(finite).max()) if finite.size else None,
         # fp16 numbers are whole multiples of 2^-24: float64 adds them without rounding, in any order.
         mean=_short(finite.mean()) if finite.size else None,
-        sample=flat[places].astype("<f2").tobytes().hex(),
+        sample=_sample(value),
         apart=apart,
     )
 
 
 def _short(value: float) -> float:
     return float(f"{float(value):.6g}")
+
+
+def _sample(value: Array) -> str:
+    flat = value.reshape(-1)
+    places = np.unique(np.linspace(0, max(flat.size - 1, 0), min(SAMPLE, flat.size)).astype(np.int64))
+    return flat[places].astype("<f2").tobytes().hex()

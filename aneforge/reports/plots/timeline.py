@@ -147,7 +147,7 @@ def _strip(drawing: Drawing, top: float, segments: Sequence[_Segment], whole: fl
     """All segments end to end; all lines are equally long, and the time at which each begins stands in front."""
     lines = min(14, max(4, ceil(most / 22)))
     span = nice_step(whole / lines)
-    used = max(1, ceil((segments[-1].start + segments[-1].us if segments else 0.0) / span * (1 - 1e-9)))
+    used = max(1, ceil(_end(segments) / span * (1 - 1e-9)))
     scale = Linear(span, MARGIN + 60, WIDTH - MARGIN - 22)
     lane, tall = 15.0, 22.0  # names above, bars below
     bottom = top + used * (lane + tall)
@@ -169,6 +169,10 @@ def _strip(drawing: Drawing, top: float, segments: Sequence[_Segment], whole: fl
         drawing.text(Spot(x, bottom + 16, "middle"), f"+{words}", SMALL, class_="tick-x")
     drawing.text(Spot(scale.start - 24, bottom + 16, "end"), "µs", SMALL)
     return bottom + 30
+
+
+def _end(segments: Sequence[_Segment]) -> float:
+    return segments[-1].start + segments[-1].us if segments else 0.0
 
 
 def _pieces(segment: _Segment, span: float) -> Iterator[tuple[int, float, float]]:

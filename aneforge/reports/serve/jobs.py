@@ -143,11 +143,7 @@ def unpack(archive_file: Path, folder: Path) -> Path:
                 _unpack(archive, entry, folder, name)
     except (OSError, ValueError, RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise LoadError(f"{name}: not a zip archive that can be read ({first_line(error)})") from None
-    models = model_files(folder) if folder.is_dir() else []
-    if len(models) != 1:
-        names = ", ".join(sorted(file.name for file in models)[:6]) or "none"
-        raise LoadError(f"{name}: expected one model in the archive, found {len(models)} ({names})")
-    return models[0]
+    return _model_in(folder, name)
 
 
 def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, name: str) -> None:
@@ -164,6 +160,14 @@ def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, name
     place.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(entry) as source, place.open("xb") as copy:  # reading stops at the size that the entry states
         shutil.copyfileobj(source, copy, 1 << 20)
+
+
+def _model_in(folder: Path, name: str) -> Path:
+    models = model_files(folder) if folder.is_dir() else []
+    if len(models) != 1:
+        names = ", ".join(sorted(file.name for file in models)[:6]) or "none"
+        raise LoadError(f"{name}: expected one model in the archive, found {len(models)} ({names})")
+    return models[0]
 
 
 MOST_WAITING = 8

@@ -39,12 +39,7 @@ def run_on_cluster(
     """
     if not tasks:
         return
-    try:
-        import distributed  # noqa: F401
-    except ImportError:
-        raise AneforgeError(
-            f"--scheduler {address}: needs Dask distributed. Install it with {install_hint('cluster')}."
-        ) from None
+    _require_dask(address)
     with _quiet_log():
         client = _connect(address)
         try:
@@ -68,6 +63,15 @@ def _quiet_log() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def _require_dask(address: str) -> None:
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise AneforgeError(
+            f"--scheduler {address}: needs Dask distributed. Install it with {install_hint('cluster')}."
+        ) from None
 
 
 def _connect(address: str) -> Any:

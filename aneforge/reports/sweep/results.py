@@ -94,8 +94,7 @@ class Folder:
         }
         write_whole(self.place / shard.file, json.dumps(document, indent=1))
         for file in self.place.glob("plan*.json"):
-            # A plan of another division than the one that this shard belongs to.
-            if not (file.name == "plan.json" if shard.count == 1 else file.name.endswith(f"-of-{shard.count}.json")):
+            if not _is_of(file.name, shard):
                 file.unlink(missing_ok=True)
 
     def plans(self) -> list[SweepPlan]:
@@ -148,6 +147,11 @@ def _same_files(beside: Mapping[str, str], place: Path, digests: Digests) -> boo
         )
     except (OSError, ValueError):
         return False
+
+
+def _is_of(name: str, shard: Shard) -> bool:
+    """Whether a plan is of the division that this shard belongs to."""
+    return name == "plan.json" if shard.count == 1 else name.endswith(f"-of-{shard.count}.json")
 
 
 def _shard_number(name: str) -> int:

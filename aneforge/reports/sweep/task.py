@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from aneforge.process import quiet_collector
 from aneforge.reports.sweep.imports import own_files_read
 from aneforge.reports.worker_process import kind_of
 from aneforge.study.checking import GRADES, Check
+from aneforge.study.partition import Partition
 from aneforge.study.study import Study
 
 FUNCTION = "aneforge.reports.sweep.task:run"
@@ -47,17 +48,7 @@ def run(task: Mapping[str, Any], ask: Callable[[Any], Any]) -> dict[str, Any]:
         if kind_of(error) != "input":
             raise
         result = {"refused": line_of(error)}
-    # By path from the model's folder, where they are in it. What lies in a model that is a folder is part of it, and
-    # what is no regular file has no content that stays.
-    model = place.resolve()
-    digests = {}
-    for file in sorted(files):  # not resolved: a link may lead elsewhere next time
-        is_file = file.is_file()
-        if file.resolve().is_relative_to(model) or (file.exists() and not is_file):
-            continue
-        name = file.relative_to(model.parent) if file.is_relative_to(model.parent) else file
-        digests[name.as_posix()] = digest_of(file)[0] if is_file else ABSENT
-    return {**result, "beside": digests}
+    return {**result, "beside": _digests(files, place)}
 
 
 @contextmanager
@@ -69,6 +60,20 @@ def _files_of(place: Path) -> Iterator[set[Path]]:
             return
         with own_files_read(files):
             yield files
+
+
+def _digests(files: Iterable[Path], place: Path) -> dict[str, str]:
+    """By path from the model's folder, where they are in it. What lies in a model that is a folder is part of it, and
+    what is no regular file has no content that stays."""
+    model = place.resolve()
+    digests = {}
+    for file in sorted(files):  # not resolved: a link may lead elsewhere next time
+        is_file = file.is_file()
+        if file.resolve().is_relative_to(model) or (file.exists() and not is_file):
+            continue
+        name = file.relative_to(model.parent) if file.is_relative_to(model.parent) else file
+        digests[name.as_posix()] = digest_of(file)[0] if is_file else ABSENT
+    return digests
 
 
 def graph_key(graph: Graph) -> str:
@@ -88,8 +93,6 @@ def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[s
         splits, timed = study.partitions(), study.timed()
         rows = []
         for name, split in splits.items():
-            # The rules that something of the model meets, each once with its grade, the gravest first.
-            met = (f"{grade}:{entry.rule or entry.op}" for grade in GRADES for entry in getattr(checked[name], grade))
             row: dict[str, Any] = {
                 "target": name,
                 "chip": chip_label(name),
@@ -98,17 +101,27 @@ def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[s
                 "ops": split.ops,
                 "engine_ops": split.on_engine,
                 "host_ops": split.ops - split.on_engine,
-                "rules": list(dict.fromkeys(met)),
+                "rules": _rules(checked, name),
             }
             if name in estimates:
                 estimate = estimates[name]
                 low, high = estimate.interval
                 row |= {"us": estimate.us, "us_low": low, "us_high": high, "energy_mj": estimate.energy_mj}
-                stats = [program.stats for program in timed[name].programs.values()]
-                row |= {
-                    "weight_bytes": sum(stat["weight_bytes"] for stat in stats),
-                    "memory_bytes": max((stat["memory_bytes"] for stat in stats), default=0),
-                    "peak_l2": max((stat["peak_l2"] for stat in stats), default=0),
-                }
+                row |= _memory(timed[name])
             rows.append(row)
     return rows
+
+
+def _rules(checked: Check, name: str) -> list[str]:
+    """The rules that something of the model meets, each once with its grade, the gravest first."""
+    met = (f"{grade}:{entry.rule or entry.op}" for grade in GRADES for entry in getattr(checked[name], grade))
+    return list(dict.fromkeys(met))
+
+
+def _memory(split: Partition) -> dict[str, int]:
+    stats = [program.stats for program in split.programs.values()]
+    return {
+        "weight_bytes": sum(stat["weight_bytes"] for stat in stats),
+        "memory_bytes": max((stat["memory_bytes"] for stat in stats), default=0),
+        "peak_l2": max((stat["peak_l2"] for stat in stats), default=0),
+    }

@@ -22,7 +22,7 @@ from aneforge.errors import AneforgeError, LoadError
 from aneforge.formats.arguments import Chips, Source, chip_of, chips_of, graph_of, model_name
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.study.preflight import Preflight
+from aneforge.study.preflight import OpReport, Preflight
 from aneforge.study.study import Study
 from aneforge.study.validate.report import report
 from aneforge.text import ByChip, plural
@@ -209,35 +209,43 @@ def _network(graph: Graph, chip: Target, bonded: bool) -> tuple[LayerVerdicts, .
     if bonded and chip.name not in store.load("fusion")["bonded"]["targets"]:
         chosen = Fact(chip.name, evidence.source, "inferred", "bonded networks", conflict_id="U93")
         rows.append(_whole("network", "validator", document["v"][_BONDED], chosen))
-    # Names that two nodes have once the graph has named those that have none.
-    counts = Counter(graph.names()[node.uid] for node in graph.nodes)
-    for name in [name for name, count in counts.items() if count > 1]:
+    for name in _collisions(graph):
         words = document["v"][_COLLISION].replace("%s", name)
         rows.append(_whole(name, "frontend", words, evidence, "conversion"))
     return tuple(rows)
+
+
+def _collisions(graph: Graph) -> list[str]:
+    """Names that two nodes have once the graph has named those that have none."""
+    counts = Counter(graph.names()[node.uid] for node in graph.nodes)
+    return [name for name, count in counts.items() if count > 1]
 
 
 def _rows(report: Preflight, kinds: _Kinds) -> list[LayerVerdicts]:
     by_node: dict[str, LayerVerdicts] = {}
     for status in ("native", "decompose", "reject", "oversize", "placement", "risk"):
         for entry in report.of(status):
-            accepted = status not in ("reject", "oversize")
-            message = "" if accepted else entry.string or entry.message
-            row = LayerVerdicts(
-                entry.name,
-                kinds.of(entry.node),
-                accepted,
-                entry.stage,
-                message,
-                entry.evidence,
-                entry.route,
-                entry.message,
-                entry.findings,
-            )
+            row = _row(entry, status, kinds)
             if entry.name not in by_node or not row.accepted:
                 by_node[entry.name] = row
     order = {report.graph.names()[node.uid]: place for place, node in enumerate(report.graph.nodes)}
     return sorted(by_node.values(), key=lambda row: order.get(row.name, len(order)))
+
+
+def _row(entry: OpReport, status: str, kinds: _Kinds) -> LayerVerdicts:
+    accepted = status not in ("reject", "oversize")
+    message = "" if accepted else entry.string or entry.message
+    return LayerVerdicts(
+        entry.name,
+        kinds.of(entry.node),
+        accepted,
+        entry.stage,
+        message,
+        entry.evidence,
+        entry.route,
+        entry.message,
+        entry.findings,
+    )
 
 
 class _Kinds:

@@ -161,7 +161,7 @@ def program_view(program: Program) -> ProgramView:
     """A compiled program as the loader sees it."""
     chip = facts_of(program.target, ("max_operand_bytes", "dram_alignment"))
     granule = chip["dram_alignment"]
-    constants = sum(-(-weight.stored_bytes // _CONSTANT_ALIGNMENT) * _CONSTANT_ALIGNMENT for weight in program.weights)
+    constants = sum(_aligned(weight.stored_bytes) for weight in program.weights)
     sections = {
         "l2": Section("l2", chip["max_operand_bytes"], granule),
         "dram": Section("dram", 1 << _ADDRESS_BITS, granule),
@@ -174,6 +174,10 @@ def program_view(program: Program) -> ProgramView:
     )
     ports = tuple(PortForm(port.name, port.dtype) for port in (*program.inputs, *program.outputs))
     return ProgramView(program.target.name, sections, _stretches(program), stored, _tasks(program), ports)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _CONSTANT_ALIGNMENT) * _CONSTANT_ALIGNMENT
 
 
 def _stretches(program: Program) -> tuple[Stretch, ...]:

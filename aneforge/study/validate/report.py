@@ -52,11 +52,14 @@ def _columns(verdicts: Mapping[str, NetworkVerdict]) -> list[_Column]:
     for chip, verdict in verdicts.items():
         rows = (*verdict.network, *verdict.rows)
         key = tuple((row.name, row.accepted, row.stage, _unnamed(row, verdict), row.reason == "") for row in rows)
-        number = len(columns)
-        letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-        column = columns.setdefault(key, _Column(letters[number % 26] * (number // 26 + 1), verdict))
+        column = columns.setdefault(key, _Column(_letter(len(columns)), verdict))
         column.chips.append(chip)
     return list(columns.values())
+
+
+def _letter(number: int) -> str:
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return letters[number % 26] * (number // 26 + 1)
 
 
 def _unnamed(row: LayerVerdicts, verdict: NetworkVerdict) -> str:
