@@ -250,38 +250,56 @@ def to_channels(x: Tensor, rows: int, columns: int) -> Tensor:
     """The pixels of each block of ``rows`` x ``columns`` as channels, channel-major."""
     if rows == columns:
         return x if rows == 1 else pixel_unshuffle(x, rows)
-    for axis, factor in ((2, rows), (3, columns)):
-        if factor > 1:
-            n, c, *space = x.shape
-            space[axis - 2] //= factor
-            own, other = space[axis - 2], _unless_one(space[3 - axis])
-            shape, place = ((own, factor, *other), 3) if axis == 2 else ((*other, own, factor), 3 + len(other))
-            split = x.reshape(n, c, *shape)
-            x = split.transpose([0, 1, place, *(i for i in range(2, split.ndim) if i != place)])
-            x = x.reshape(n, c * factor, *space)
-    return x
+    if rows > 1:
+        x = _height_to_channels(x, rows)
+    return _width_to_channels(x, columns) if columns > 1 else x
 
 
-def _unless_one(extent: int) -> tuple[int, ...]:
-    """The axis that does not move; without one of a single element four axes are enough, as for a line of pixels."""
-    return () if extent == 1 else (extent,)
+def _height_to_channels(x: Tensor, factor: int) -> Tensor:
+    n, c, h, w = x.shape
+    if w == 1:  # four axes are enough, and a line of pixels is common
+        moved = x.reshape(n, c, h // factor, factor).transpose([0, 1, 3, 2])
+    else:
+        moved = x.reshape(n, c, h // factor, factor, w).transpose([0, 1, 3, 2, 4])
+    return moved.reshape(n, c * factor, h // factor, w)
+
+
+def _width_to_channels(x: Tensor, factor: int) -> Tensor:
+    n, c, h, w = x.shape
+    if h == 1:
+        moved = x.reshape(n, c, w // factor, factor).transpose([0, 1, 3, 2])
+    else:
+        moved = x.reshape(n, c, h, w // factor, factor).transpose([0, 1, 4, 2, 3])
+    return moved.reshape(n, c * factor, h, w // factor)
 
 
 def to_pixels(x: Tensor, rows: int, columns: int) -> Tensor:
     """The inverse of :func:`to_channels`."""
     if rows == columns:
         return x if rows == 1 else pixel_shuffle(x, rows)
-    for axis, factor in ((3, columns), (2, rows)):
-        if factor > 1:
-            n, c, *space = x.shape
-            other = _unless_one(space[3 - axis])
-            before, after = ((), other) if axis == 2 else (other, ())
-            split = x.reshape(n, c // factor, factor, *before, space[axis - 2], *after)
-            place = 3 + len(before)  # the factor goes behind the axis that it stretches
-            order = [0, 1, *range(3, place + 1), 2, *range(place + 1, split.ndim)]
-            space[axis - 2] *= factor
-            x = split.transpose(order).reshape(n, c // factor, *space)
-    return x
+    if columns > 1:
+        x = _channels_to_width(x, columns)
+    return _channels_to_height(x, rows) if rows > 1 else x
+
+
+def _channels_to_width(x: Tensor, factor: int) -> Tensor:
+    n, c, h, w = x.shape
+    channels = c // factor
+    if h == 1:
+        moved = x.reshape(n, channels, factor, w).transpose([0, 1, 3, 2])
+    else:
+        moved = x.reshape(n, channels, factor, h, w).transpose([0, 1, 3, 4, 2])
+    return moved.reshape(n, channels, h, w * factor)
+
+
+def _channels_to_height(x: Tensor, factor: int) -> Tensor:
+    n, c, h, w = x.shape
+    channels = c // factor
+    if w == 1:
+        moved = x.reshape(n, channels, factor, h).transpose([0, 1, 3, 2])
+    else:
+        moved = x.reshape(n, channels, factor, h, w).transpose([0, 1, 3, 2, 4])
+    return moved.reshape(n, channels, h * factor, w)
 
 
 # Pooling windows beyond a chip's caps.
