@@ -54,7 +54,7 @@ class _Attention:
 
 def _keeps_rows_apart(step: Tensor) -> bool:
     """Whether an op may stand between the first product and the softmax: a scale, a mask, a soft cap."""
-    return step.is_a(GraphTrait.SCALING) or step.op in ("add", "sub", "tanh")
+    return step.is_a(GraphTrait.POINTWISE)
 
 
 def _attention_at(node: Tensor, context: FormContext) -> _Attention | None:

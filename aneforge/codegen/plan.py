@@ -15,6 +15,7 @@ from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op
 from aneforge.engine.traits import Trait
+from aneforge.sim.tables import tabulated
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,6 @@ Array = np.ndarray
 TURNED = ((2, 4), (4, 2))
 """The transpose that a MAC task does on its way out: channels and columns change places."""
 _ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min"}
-_TABLES = ("sigmoid", "tanh", "gelu", "swish", "erf", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos")
-"""Activations that are a table and have no settings."""
 WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
 
 
@@ -247,7 +246,7 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
         name, operation = "convolution", "convolution"
         sampled += ["depthwise"] if kernel.is_depthwise else ["groups"] if kernel.groups > 1 else []
     activation, transposes = "none", False
-    if rest and (rest[0].kind == "relu" or (rest[0].kind in _TABLES and not rest[0].attrs)):
+    if rest and (rest[0].kind == "relu" or (rest[0].kind in tabulated() and not rest[0].attrs)):
         activation = rest.pop(0).kind
         name = name if operation == "convolution" else "activation"
     if rest and rest[0].kind == "transpose" and rest[0].attrs["transpose_list"] == TURNED:

@@ -31,7 +31,7 @@ def probabilities_of(node: Tensor) -> int | None:
         return None
     for place, operand in enumerate(node.inputs):
         source = operand
-        while source.is_a(GraphTrait.VIEW) or source.op in ("transpose", "cast"):
+        while source.is_a(GraphTrait.MOVEMENT) or source.op == "cast":
             source = source.inputs[0]
         if source.op == "softmax":
             return place

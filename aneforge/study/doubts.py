@@ -8,6 +8,7 @@ decides the error of an output, that error is a guess.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,14 +20,14 @@ from aneforge.chips.chip import Target
 from aneforge.engine.ir import Op
 from aneforge.engine.traits import Trait
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import definition
+from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.unary import NOTICED
 from aneforge.sim.executor import watching
 from aneforge.sim.tables import fitted
 from aneforge.study.model import Model
 
 Array = np.ndarray
-_GRAPH_TABLES = {"gelu": "gelu", "silu": "swish"}
-"""Graph ops that become an activation with a table of that name."""
 _SHOWN = 3
 
 
@@ -39,9 +40,10 @@ def doubts_of_graph(graph: Graph, targets: Mapping[str, Target]) -> list[str]:
 
 
 def _fits_in(graph: Graph, targets: Mapping[str, Target]) -> Iterator[str]:
-    for op, table in _GRAPH_TABLES.items():
-        count = sum(node.op == op for node in graph.nodes)
-        if count and fitted(table):
+    counts = Counter(node.op for node in graph.nodes if node.is_a(GraphTrait.FUNCTION))
+    for op, count in sorted(counts.items()):
+        row = definition(op).in_backend
+        if row is not None and fitted(row.name):
             by_source: dict[str, list[str]] = {}
             for name, target in targets.items():
                 by_source.setdefault(_source(str(compile_fact(target, "table_set").value)), []).append(name)

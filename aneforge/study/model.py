@@ -35,6 +35,7 @@ from aneforge.engine.native import rank5
 from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError, nearest
 from aneforge.formats.arguments import Source, chip_of, graph_of
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import definitions
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.analysis import warn_losses
 from aneforge.process import quiet_collector
@@ -475,19 +476,15 @@ def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4, tim
         warn_dispatch_floor(model.program, stacklevel)
 
 
-# Names that graphs have for what the backend calls otherwise.
-_BACKEND_NAMES = {
-    **{"conv": "convolution", "conv_transpose": "deconvolution", "mul": "mult", "real_div": "div", "exp": "exp2"},
-    **{
-        "log": "log2",
-        "rsqrt": "r_sqrt",
-        "inverse": "invert",
-        "silu": "swish",
-        "sum": "reduce_sum",
-        "mean": "reduce_avg",
-    },
-    **{"avg_pool": "average_pool", "maximum": "max", "minimum": "min", "round": "round_nearest"},
-}
+_BUILT = {"conv": "convolution", "conv_transpose": "deconvolution", "avg_pool": "average_pool"}
+"""Graph ops whose backend op is built by more than a row of their declaration."""
+
+
+def _backend_kind(name: str) -> str:
+    """The backend's name of an op that may have the graph's."""
+    declared = definitions().get(name)
+    row = None if declared is None else declared.in_backend
+    return _BUILT.get(name, name) if row is None else row.name
 
 
 def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None) -> str:
@@ -500,8 +497,7 @@ def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None)
     if not isinstance(op, str):
         labels = ExecutionPlan.of(compile_target(Graph.of(op), chip)).fidelity
         return max(labels, key=FIDELITIES.index, default="exact")
-    kind = op.removeprefix("anec.")
-    kind = _BACKEND_NAMES.get(kind, kind)
+    kind = op.removeprefix("anec.") if op.startswith("anec.") else _backend_kind(op)
     if f"anec.{kind}" not in interpreted_names() and kind.removeprefix("unit:") not in UNITS:
         near = ", ".join(nearest(kind, [name.removeprefix("anec.") for name in interpreted_names()]))
         hint = f"nearest: {near}" if near else "see 'aneforge opt'"

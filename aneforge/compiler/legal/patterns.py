@@ -131,10 +131,7 @@ def _scaled_by_one_number(node: Tensor) -> str | None:
     return None
 
 
-@_pattern(
-    "square-before-a-function",
-    *("sqrt", "rsqrt", "exp", "exp2", "log", "sigmoid", "tanh", "gelu", "silu", "erf", "softplus", "inverse"),
-)
+@_pattern("square-before-a-function", *sorted(ops_with(GraphTrait.FUNCTION)))
 def _square_before_a_function(node: Tensor) -> Tensor | None:
     """A square that a nonlinear function reads."""
     before = node.inputs[0]

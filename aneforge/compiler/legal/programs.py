@@ -74,7 +74,7 @@ def _kind(graph: Graph) -> str:
 
 def _is_head(node: Tensor) -> bool:
     """Whether an output is a product with as many results as a vocabulary has words, and what only reshapes it."""
-    while node.is_a(GraphTrait.VIEW) or node.op in ("transpose", "add"):
+    while node.is_a(GraphTrait.MOVEMENT) or node.op == "add":
         node = node.inputs[0]
     outputs = node.definition.kernel_axis
     return outputs is not None and node.inputs[1].shape[outputs] >= _VOCABULARY

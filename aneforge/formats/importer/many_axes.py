@@ -15,9 +15,8 @@ from itertools import groupby
 from aneforge.errors import LoadError
 from aneforge.graph import builders as af
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import MAX_RANK, Shape, make, newest_node
+from aneforge.graph.node import MAX_RANK, Shape, make, newest_node, ops_with
 from aneforge.graph.origins import HANDS_ON, FileNodes, Origins, merged, nodes_since
-from aneforge.graph.shapes import broadcast, same_shape
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 
@@ -74,7 +73,7 @@ class _Fold:
         if node.op == "const":
             assert node.weight is not None
             return af.const(node.weight.array.reshape(-1))
-        rule = _pointwise if _is_pointwise(node) else _RULES.get(node.op)
+        rule = _pointwise if node.is_a(GraphTrait.POINTWISE) else _RULES.get(node.op)
         result = None if rule is None else rule(node, [self.held[operand.uid] for operand in node.inputs])
         if result is None:
             raise LoadError(
@@ -88,13 +87,6 @@ class _Fold:
         if result.name is None and not result.definition.leaf:
             result.name = node.name
         return result
-
-
-def _is_pointwise(node: Tensor) -> bool:
-    """Whether each element depends on those at its own place only."""
-    declared = node.definition
-    along_axes = {"axis", "axes"} & set(declared.attributes)
-    return declared.shape in (broadcast, same_shape) and not along_axes and not node.is_a(GraphTrait.DRAWN)
 
 
 def _viewed(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -245,9 +237,8 @@ def _product(node: Tensor, held: Sequence[Tensor]) -> Tensor | None:
 
 
 _RULES: dict[str, Callable[[Tensor, Sequence[Tensor]], Tensor | None]] = {
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten2d"), lambda node, held: held[0]),
-    **dict.fromkeys(("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "prod"), _reduced),
-    "reduce_log_sum_exp": _reduced,
+    **dict.fromkeys(ops_with(GraphTrait.VIEW), lambda node, held: held[0]),
+    **dict.fromkeys(ops_with(GraphTrait.REDUCTION), _reduced),
     **dict.fromkeys(("softmax", "cumsum", "l2_norm", "gather"), _along_one_axis),
     **dict.fromkeys(("linear", "layer_norm", "rms_norm"), _of_rows),
     **dict.fromkeys(("batch_norm", "instance_norm"), _by_channel),

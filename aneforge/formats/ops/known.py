@@ -21,7 +21,8 @@ from aneforge.formats.importer.op import FileOp
 from aneforge.formats.records import is_whole, numpy_type
 from aneforge.formats.rows import Row, Rows, bound
 from aneforge.formats.values import Array, Value, axis_of
-from aneforge.graph.node import definition
+from aneforge.graph.node import definition, ops_with
+from aneforge.graph.traits import GraphTrait
 
 # Ops of images and boxes that the host computes: sampling an image at points, and choosing boxes.
 
@@ -502,23 +503,22 @@ def _matmul(x: Array, y: Array, transpose_x: bool, transpose_y: bool) -> Array:
     return np.matmul(left, wide(y).swapaxes(-1, -2) if transpose_y else wide(y))
 
 
-_UNARY = (
-    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp2 floor logical_not relu relu6 round sigmoid sign "
-    "silu sin sinh softplus softsign sqrt square tan tanh"
-)
-_BINARY = (
-    "add equal floor_div greater greater_equal less less_equal logical_and logical_or logical_xor maximum minimum mod "
-    "mul not_equal sub"
-)
-_REDUCTIONS = {"max": "amax", "min": "amin", "log_sum_exp": "reduce_log_sum_exp"}
-_REDUCTIONS |= {name: name for name in ("l1_norm", "log_sum", "mean", "prod", "sum", "sum_square")}
-"""Ops that a reference of the graph computes, also on integers; a reduction by the name of the graph's op."""
+def _by_reference() -> dict[str, Function]:
+    """Ops that a reference of the graph computes, also on integers: functions without settings, and reductions."""
+    functions: dict[str, Function] = {}
+    for name in ops_with(GraphTrait.POINTWISE):
+        declared, reference = definition(name), _reference(name)
+        if not declared.attributes and len(declared.operands) < 3:
+            functions[name] = _unary(reference) if len(declared.operands) == 1 else _binary(reference)
+    for name in ops_with(GraphTrait.REDUCTION):
+        common = name.removeprefix("reduce_").replace("amax", "max").replace("amin", "min")
+        functions[f"reduce_{common}"] = _reduction(_reference(name))
+    return functions
+
 
 KNOWN: dict[str, Function] = {
     **SAMPLING,
-    **{name: _unary(_reference(name)) for name in _UNARY.split()},
-    **{name: _binary(_reference(name)) for name in _BINARY.split()},
-    **{f"reduce_{name}": _reduction(_reference(kind)) for name, kind in _REDUCTIONS.items()},
+    **_by_reference(),
     "argsort": _argsort,
     "band_part": _band_part,
     "bitwise_and": _binary(np.bitwise_and),

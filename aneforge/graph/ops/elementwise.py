@@ -49,7 +49,7 @@ def _binary(
     body = {"__doc__": doc, "shape": broadcast, "reference": reference}
     if derivative is not None:
         body["derivative"] = spread
-    return op(name, "a b", "", *traits, **{"mil": f"{name} x y", **options})(type(name, (), body))
+    return op(name, "a b", "", T.POINTWISE, *traits, **{"mil": f"{name} x y", **options})(type(name, (), body))
 
 
 def _quiet(function: Callable) -> Callable:
@@ -129,7 +129,7 @@ LOGICAL = {
 }
 
 
-@op("logical_not", "x", dtypes="bool", no_derivative=TRUTH_VALUES, mil="logical_not x")
+@op("logical_not", "x", "", T.POINTWISE, dtypes="bool", no_derivative=TRUTH_VALUES, mil="logical_not x")
 class LOGICAL_NOT:
     """not x, of bools"""
 
@@ -137,7 +137,7 @@ class LOGICAL_NOT:
     reference = np.logical_not
 
 
-@op("select", "cond a b", dtypes="select")
+@op("select", "cond a b", "", T.POINTWISE, dtypes="select")
 class SELECT:
     """a where the condition holds, else b."""
 
@@ -155,15 +155,17 @@ def _unary(
     doc: str,
     reference: Callable,
     derivative: Callable | None = None,
-    backend: str = "",
-    mil: str | None = None,
+    *traits: T,
+    **spellings: str,
 ) -> OpDef:
     """A function of one tensor. MIL has it under the same name unless stated; ``backend`` is the row of its one op."""
     body = {"__doc__": doc, "shape": same_shape, "reference": _quiet(reference)}
     if derivative is not None:
         body["derivative"] = lambda g, y, x: [derivative(g, y, x)]
-    spelled = f"{name} x" if mil is None else mil
-    return op(name, "x", no_derivative="" if derivative else STEP, mil=spelled, backend=backend)(type(name, (), body))
+    options = {"mil": f"{name} x", **spellings}
+    return op(name, "x", "", T.POINTWISE, *traits, no_derivative="" if derivative else STEP, **options)(
+        type(name, (), body)
+    )
 
 
 def _step(x: Tensor, above: float = 0.0) -> Tensor:
@@ -192,6 +194,7 @@ UNARY: dict[str, OpDef] = {
                     + times(x * ((x * x) * -0.5).exp(), 1 / math.sqrt(2 * math.pi))
                 )
             ),
+            T.FUNCTION,
             mil="gelu x | mode=EXACT",
             backend="gelu x",
         ),
@@ -200,6 +203,7 @@ UNARY: dict[str, OpDef] = {
             "x * sigmoid(x)",
             lambda x: x / (1 + np.exp(-x)),
             lambda g, y, x: g * (x.sigmoid() * (1.0 + x * (1.0 - x.sigmoid()))),
+            T.FUNCTION,
             backend="swish x",
         ),
         _unary(
@@ -207,24 +211,28 @@ UNARY: dict[str, OpDef] = {
             "1 / (1 + exp(-x))",
             lambda x: 1 / (1 + np.exp(-x)),
             lambda g, y, x: g * y * (1.0 - y),
+            T.FUNCTION,
             backend="sigmoid x",
         ),
-        _unary("tanh", "hyperbolic tangent", np.tanh, lambda g, y, x: g * (1.0 - y * y), backend="tanh x"),
-        _unary("exp", "e to the x", np.exp, lambda g, y, x: g * y, backend="exp2 x | base_e=True"),
-        _unary("exp2", "2 to the x", np.exp2, lambda g, y, x: times(g * y, math.log(2)), backend="exp2 x"),
-        _unary("sqrt", "square root", np.sqrt, lambda g, y, x: g * 0.5 / y, backend="sqrt x"),
+        _unary("tanh", "hyperbolic tangent", np.tanh, lambda g, y, x: g * (1.0 - y * y), T.FUNCTION, backend="tanh x"),
+        _unary("exp", "e to the x", np.exp, lambda g, y, x: g * y, T.FUNCTION, backend="exp2 x | base_e=True"),
+        _unary("exp2", "2 to the x", np.exp2, lambda g, y, x: times(g * y, math.log(2)), T.FUNCTION, backend="exp2 x"),
+        _unary("sqrt", "square root", np.sqrt, lambda g, y, x: g * 0.5 / y, T.FUNCTION, backend="sqrt x"),
         _unary("abs", "magnitude", np.abs, lambda g, y, x: g * x.sign(), backend="abs x"),
         _unary("square", "x * x", np.square, lambda g, y, x: g * x * 2.0, backend="square x"),
-        _unary("sin", "sine", np.sin, lambda g, y, x: g * x.cos(), backend="sin x"),
-        _unary("cos", "cosine", np.cos, lambda g, y, x: -(g * x.sin()), backend="cos x"),
+        _unary("sin", "sine", np.sin, lambda g, y, x: g * x.cos(), T.FUNCTION, backend="sin x"),
+        _unary("cos", "cosine", np.cos, lambda g, y, x: -(g * x.sin()), T.FUNCTION, backend="cos x"),
         _unary(
             "erf",
             "error function",
             _erf,
             lambda g, y, x: times(g * (-(x * x)).exp(), 2 / math.sqrt(math.pi)),
+            T.FUNCTION,
             backend="erf x",
         ),
-        _unary("softplus", "log(1 + exp(x))", lambda x: np.logaddexp(0, x), lambda g, y, x: g * x.sigmoid()),
+        _unary(
+            "softplus", "log(1 + exp(x))", lambda x: np.logaddexp(0, x), lambda g, y, x: g * x.sigmoid(), T.FUNCTION
+        ),
         _unary(
             "softsign", "x / (1 + |x|)", lambda x: x / (1 + np.abs(x)), lambda g, y, x: g / (x.abs() + 1.0).square()
         ),
@@ -259,7 +267,9 @@ def _scaled(
     body["reference"] = lambda x, **attrs: _quiet(lambda v: reference(v, *attrs.values()))(x)
     body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
     own_names = " ".join(attribute.partition(">")[0] for attribute in attributes.split())
-    return op(name, "x", own_names, *traits, mil=f"{name} x | {attributes}", backend=backend)(type(name, (), body))
+    return op(name, "x", own_names, T.POINTWISE, *traits, mil=f"{name} x | {attributes}", backend=backend)(
+        type(name, (), body)
+    )
 
 
 SCALED: dict[str, OpDef] = {
@@ -271,6 +281,7 @@ SCALED: dict[str, OpDef] = {
             "log(x + eps)",
             lambda x, e: np.log(x + e),
             lambda g, y, x, e: g * x.inverse(e),
+            T.FUNCTION,
             backend="log2 x | base_e=True eps>epsilon?=0.0",
         ),
         _scaled(
@@ -279,6 +290,7 @@ SCALED: dict[str, OpDef] = {
             "1 / sqrt(x + eps)",
             lambda x, e: 1 / np.sqrt(x + e),
             lambda g, y, x, e: g * y * y * y * -0.5,
+            T.FUNCTION,
             backend="r_sqrt x | eps>epsilon?=0.0",
         ),
         _scaled(
@@ -287,6 +299,7 @@ SCALED: dict[str, OpDef] = {
             "1 / (x + eps)",
             lambda x, e: 1 / (x + e),
             lambda g, y, x, e: -(g * y * y),
+            T.FUNCTION,
             backend="invert x | eps>epsilon?=0.0",
         ),
         _scaled(
