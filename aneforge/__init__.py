@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         ops_on,
         walled_everywhere,
     )
-    from aneforge.chips.divergence import predict_fp16_divergence
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
     from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate_provenance
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from aneforge.graph.builders import *  # noqa: F403
     from aneforge.graph.encoding import Encoded
     from aneforge.numerics.causes import reduce_sum_to_matmul
+    from aneforge.numerics.divergence import predict_fp16_divergence
     from aneforge.study.checking import Check, check
     from aneforge.study.comparison import Comparison, compare
     from aneforge.study.exporting import export_coreml
@@ -126,7 +126,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.study.plan": "partition",
         "aneforge.study.pairwise": "DivergenceReport diverges",
         "aneforge.study.risk": "RiskReport precision_risk risks",
-        "aneforge.chips.divergence": "predict_fp16_divergence",
+        "aneforge.numerics.divergence": "predict_fp16_divergence",
         "aneforge.numerics.causes": "reduce_sum_to_matmul",
         "aneforge.errors": "CrossChipFP16Warning PrecisionWarning",
         "aneforge.text": "ByChip",

@@ -19,7 +19,6 @@ from aneforge._compile import cross_compile_check
 from aneforge.chips import divergence_axes as axes
 from aneforge.chips import store
 from aneforge.chips.chip import all_targets
-from aneforge.chips.divergence import axes_of, kind_of, predict_fp16_divergence, verdict
 from aneforge.chips.divergence_axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
 from aneforge.chips.evidence import Fact
 from aneforge.chips.hal import hal_fields
@@ -29,6 +28,7 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definitions
 from aneforge.numerics.analysis import warn_losses
+from aneforge.numerics.divergence import axes_of, kind_of, predict_fp16_divergence, verdict
 from aneforge.study.model import Model
 from aneforge.study.programs import compile_all
 from aneforge.study.verdicts import graph_verdicts

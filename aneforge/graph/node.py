@@ -64,6 +64,8 @@ class OpDef:
     """The axis of a stored kernel along which its outputs lie."""
     vector_axis: int | None = None
     """The axis of the result along which a bias or gains lie, one number each."""
+    diverges_as: str = ""
+    """The kind of op whose differences between chips it has, where neither its name nor a trait says it."""
     no_derivative: str = ""
     """Why no gradient passes through the op."""
     mil: str = ""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from aneforge.chips.chip import Target
-from aneforge.chips.divergence import Chip, DivergenceVerdict, kind_of, magnitude, verdict_on, with_table
 from aneforge.chips.divergence_axes import REDUCTION, Axis, Question
 from aneforge.chips.names import chip_label
 from aneforge.errors import CrossChipFP16Warning
@@ -18,6 +17,7 @@ from aneforge.graph.node import ops_with
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.analysis import listed
+from aneforge.numerics.divergence import Chip, DivergenceVerdict, kind_of, magnitude, verdict_on, with_table
 from aneforge.study.study import Study
 
 

@@ -35,7 +35,7 @@ _HOMES = {
     "aneforge.compiler": "Compile",
     "aneforge.study.model": "Compile and run",
     "aneforge.numerics": "Find what can be lost or differ",
-    "aneforge.chips.divergence": "Find what can be lost or differ",
+    "aneforge.numerics.divergence": "Find what can be lost or differ",
     "aneforge.cost": "Estimate time and energy",
     "aneforge.advice": "Choose a faster form",
     "aneforge.formats.exports": "Write a model file",

@@ -132,7 +132,14 @@ def input_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: Any, pad: Pads,
 
 
 @op(
-    "dynamic_conv", "x weight", "stride pad dilation groups", T.PRODUCT, T.CONVOLUTION, gate="conv", mil=f"conv {_MIL}"
+    "dynamic_conv",
+    "x weight",
+    "stride pad dilation groups",
+    T.PRODUCT,
+    T.CONVOLUTION,
+    gate="conv",
+    mil=f"conv {_MIL}",
+    diverges_as="conv",
 )
 class DYNAMIC_CONV:
     """2-D convolution whose kernel arrives at run time; batch 1 only."""
@@ -159,6 +166,7 @@ class DYNAMIC_CONV:
     kernel_axis=1,
     vector_axis=1,
     mil=f"conv_transpose {_MIL}",
+    diverges_as="deconv",
 )
 class CONV_TRANSPOSE:
     """Transposed 2-D convolution; weight is [Cin, Cout/groups, kH, kW]."""
@@ -251,7 +259,7 @@ class LINEAR:
         return parts if bias is None else [*parts, rows.sum(0).reshape(bias.shape)]
 
 
-@op("einsum", "a b", "equation", T.PRODUCT)
+@op("einsum", "a b", "equation", T.PRODUCT, diverges_as="matmul")
 class EINSUM_NATIVE:
     """The engine's own einsum: nchw,nwhu->nchu only."""
 

@@ -61,7 +61,9 @@ def _quiet(function: Callable) -> Callable:
 
 
 ADD = _binary("add", "a + b", np.add, lambda g, y, a, b: (g, g), T.ARITHMETIC, backend="add a b")
-SUB = _binary("sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g), T.ARITHMETIC, backend="sub a b")
+SUB = _binary(
+    "sub", "a - b", np.subtract, lambda g, y, a, b: (g, -g), T.ARITHMETIC, backend="sub a b", diverges_as="add"
+)
 MUL = _binary(
     "mul", "a * b", np.multiply, lambda g, y, a, b: (g * b, g * a), T.ARITHMETIC, T.SCALING, backend="mult a b"
 )
@@ -73,9 +75,18 @@ DIV = _binary(
     T.ARITHMETIC,
     T.SCALING,
     backend="div a b",
+    diverges_as="divide",
 )
-FLOOR_DIV = _binary("floor_div", "The whole part of a / b, rounded down.", _quiet(np.floor_divide), no_derivative=STEP)
-MOD = _binary("mod", "a - b * floor(a / b)", _quiet(np.mod), lambda g, y, a, b: (g, -(g * floor_div(a, b))))
+FLOOR_DIV = _binary(
+    "floor_div",
+    "The whole part of a / b, rounded down.",
+    _quiet(np.floor_divide),
+    no_derivative=STEP,
+    diverges_as="divide",
+)
+MOD = _binary(
+    "mod", "a - b * floor(a / b)", _quiet(np.mod), lambda g, y, a, b: (g, -(g * floor_div(a, b))), diverges_as="divide"
+)
 POW = _binary(
     "pow",
     "a to the power b",
@@ -90,6 +101,7 @@ MAXIMUM = _binary(
     lambda g, y, a, b: (where(a.greater_equal(b), g, g * 0.0), where(a.greater_equal(b), g * 0.0, g)),
     T.ARITHMETIC,
     backend="max a b",
+    diverges_as="compare",
 )
 MINIMUM = _binary(
     "minimum",
@@ -98,6 +110,7 @@ MINIMUM = _binary(
     lambda g, y, a, b: (where(a.less_equal(b), g, g * 0.0), where(a.less_equal(b), g * 0.0, g)),
     T.ARITHMETIC,
     backend="min a b",
+    diverges_as="compare",
 )
 ATAN2 = _binary(
     "atan2",
@@ -105,10 +118,17 @@ ATAN2 = _binary(
     np.arctan2,
     lambda g, y, a, b: (g * b / (a * a + b * b), -(g * a) / (a * a + b * b)),
     mil="",
+    diverges_as="divide",
 )
 COMPARISONS = {
     name: _binary(
-        name, f"a {sign} b, as bool", function, dtypes="compare", no_derivative=TRUTH_VALUES, backend=f"{kind} a b"
+        name,
+        f"a {sign} b, as bool",
+        function,
+        dtypes="compare",
+        no_derivative=TRUTH_VALUES,
+        backend=f"{kind} a b",
+        diverges_as="compare",
     )
     for name, sign, function, kind in (
         ("equal", "==", np.equal, "equal"),
@@ -120,7 +140,9 @@ COMPARISONS = {
     )
 }
 LOGICAL = {
-    name: _binary(name, f"a {word} b, of bools", function, dtypes="bool", no_derivative=TRUTH_VALUES)
+    name: _binary(
+        name, f"a {word} b, of bools", function, dtypes="bool", no_derivative=TRUTH_VALUES, diverges_as="compare"
+    )
     for name, word, function in (
         ("logical_and", "and", np.logical_and),
         ("logical_or", "or", np.logical_or),
@@ -129,7 +151,16 @@ LOGICAL = {
 }
 
 
-@op("logical_not", "x", "", T.POINTWISE, dtypes="bool", no_derivative=TRUTH_VALUES, mil="logical_not x")
+@op(
+    "logical_not",
+    "x",
+    "",
+    T.POINTWISE,
+    dtypes="bool",
+    no_derivative=TRUTH_VALUES,
+    mil="logical_not x",
+    diverges_as="compare",
+)
 class LOGICAL_NOT:
     """not x, of bools"""
 
@@ -137,7 +168,7 @@ class LOGICAL_NOT:
     reference = np.logical_not
 
 
-@op("select", "cond a b", "", T.POINTWISE, dtypes="select")
+@op("select", "cond a b", "", T.POINTWISE, dtypes="select", diverges_as="compare")
 class SELECT:
     """a where the condition holds, else b."""
 
@@ -182,6 +213,7 @@ UNARY: dict[str, OpDef] = {
             lambda x: np.clip(x, 0, 6),
             lambda g, y, x: g * _step(x) * x.less(6.0).cast(),
             backend="n_relu x | max_val=6.0",
+            diverges_as="relu",
         ),
         _unary(
             "gelu",
@@ -219,9 +251,25 @@ UNARY: dict[str, OpDef] = {
         _unary("exp2", "2 to the x", np.exp2, lambda g, y, x: times(g * y, math.log(2)), T.FUNCTION, backend="exp2 x"),
         _unary("sqrt", "square root", np.sqrt, lambda g, y, x: g * 0.5 / y, T.FUNCTION, backend="sqrt x"),
         _unary("abs", "magnitude", np.abs, lambda g, y, x: g * x.sign(), backend="abs x"),
-        _unary("square", "x * x", np.square, lambda g, y, x: g * x * 2.0, backend="square x"),
-        _unary("sin", "sine", np.sin, lambda g, y, x: g * x.cos(), T.FUNCTION, backend="sin x"),
-        _unary("cos", "cosine", np.cos, lambda g, y, x: -(g * x.sin()), T.FUNCTION, backend="cos x"),
+        _unary("square", "x * x", np.square, lambda g, y, x: g * x * 2.0, backend="square x", diverges_as="mul"),
+        _unary(
+            "sin",
+            "sine",
+            np.sin,
+            lambda g, y, x: g * x.cos(),
+            T.FUNCTION,
+            backend="sin x",
+            diverges_as="trigonometric",
+        ),
+        _unary(
+            "cos",
+            "cosine",
+            np.cos,
+            lambda g, y, x: -(g * x.sin()),
+            T.FUNCTION,
+            backend="cos x",
+            diverges_as="trigonometric",
+        ),
         _unary(
             "erf",
             "error function",
@@ -247,27 +295,29 @@ UNARY: dict[str, OpDef] = {
         ),
         _unary("sign", "-1, 0 or 1", np.sign, backend="sign x"),
         # No chip has these natively; phase 0 of the compiler rewrites them.
-        _unary("tan", "tangent", np.tan, lambda g, y, x: g * (1.0 + y * y)),
-        _unary("asin", "arc sine", np.arcsin, lambda g, y, x: g / (1.0 - x * x).sqrt()),
-        _unary("acos", "arc cosine", np.arccos, lambda g, y, x: -(g / (1.0 - x * x).sqrt())),
-        _unary("sinh", "hyperbolic sine", np.sinh, lambda g, y, x: g * x.cosh()),
+        _unary("tan", "tangent", np.tan, lambda g, y, x: g * (1.0 + y * y), diverges_as="tangent"),
+        _unary("asin", "arc sine", np.arcsin, lambda g, y, x: g / (1.0 - x * x).sqrt(), diverges_as="divide"),
+        _unary("acos", "arc cosine", np.arccos, lambda g, y, x: -(g / (1.0 - x * x).sqrt()), diverges_as="divide"),
+        _unary("sinh", "hyperbolic sine", np.sinh, lambda g, y, x: g * x.cosh(), diverges_as="tanh"),
         _unary("cosh", "hyperbolic cosine", np.cosh, lambda g, y, x: g * x.sinh()),
         _unary("asinh", "inverse hyperbolic sine", np.arcsinh, lambda g, y, x: g / (x * x + 1.0).sqrt(), mil=""),
         _unary("acosh", "inverse hyperbolic cosine", np.arccosh, lambda g, y, x: g / (x * x - 1.0).sqrt(), mil=""),
-        _unary("atanh", "inverse hyperbolic tangent", np.arctanh, lambda g, y, x: g / (1.0 - x * x)),
+        _unary(
+            "atanh", "inverse hyperbolic tangent", np.arctanh, lambda g, y, x: g / (1.0 - x * x), diverges_as="divide"
+        ),
     )
 }
 
 
 def _scaled(
-    name: str, attributes: str, doc: str, reference: Callable, derivative: Callable, *traits: T, backend: str = ""
+    name: str, attributes: str, doc: str, reference: Callable, derivative: Callable, *traits: T, **options: str
 ) -> OpDef:
     """A pointwise function with scalar attributes; behind ``>`` is what MIL calls one."""
     body = {"__doc__": doc, "shape": same_shape}
     body["reference"] = lambda x, **attrs: _quiet(lambda v: reference(v, *attrs.values()))(x)
     body["derivative"] = lambda g, y, x, **attrs: [derivative(g, y, x, *attrs.values())]
     own_names = " ".join(attribute.partition(">")[0] for attribute in attributes.split())
-    return op(name, "x", own_names, T.POINTWISE, *traits, mil=f"{name} x | {attributes}", backend=backend)(
+    return op(name, "x", own_names, T.POINTWISE, *traits, mil=f"{name} x | {attributes}", **options)(
         type(name, (), body)
     )
 
@@ -317,6 +367,7 @@ SCALED: dict[str, OpDef] = {
             lambda x, a: np.where(x > 0, x, a * x),
             lambda g, y, x, a: where(x.greater(0.0), g, times(g, a)),
             backend="leaky_relu x | alpha>negative_slope",
+            diverges_as="relu",
         ),
         _scaled(
             "clip",
@@ -325,6 +376,7 @@ SCALED: dict[str, OpDef] = {
             np.clip,
             lambda g, y, x, lo, hi: g * x.greater_equal(lo).cast() * x.less_equal(hi).cast(),
             backend="clamped_relu x | lo>min_val hi>max_val",
+            diverges_as="relu",
         ),
         _scaled(
             "scaled_tanh",
@@ -333,6 +385,7 @@ SCALED: dict[str, OpDef] = {
             lambda x, a, b: a * np.tanh(b * x),
             lambda g, y, x, a, b: times(g * (1.0 - times(x, b).tanh().square()), a * b),
             backend="tanh x | alpha beta",
+            diverges_as="tanh",
         ),
         _scaled(
             "threshold",
@@ -340,6 +393,7 @@ SCALED: dict[str, OpDef] = {
             "max(x, alpha)",
             np.maximum,
             lambda g, y, x, a: g * x.greater(a).cast(),
+            diverges_as="relu",
         ),
         _scaled(
             "thresholded_relu",
@@ -347,6 +401,7 @@ SCALED: dict[str, OpDef] = {
             "x where x >= alpha, else 0",
             lambda x, a: np.where(x >= a, x, 0.0),
             lambda g, y, x, a: g * x.greater_equal(a).cast(),
+            diverges_as="relu",
         ),
         _scaled(
             "clamped_relu",
@@ -354,6 +409,7 @@ SCALED: dict[str, OpDef] = {
             "min(beta, x), or min(beta, alpha * x) below zero",
             lambda x, a, b: np.minimum(b, np.where(x >= 0, x, a * x)),
             lambda g, y, x, a, b: where(x.greater_equal(0.0), g, times(g, a)) * y.less(b).cast(),
+            diverges_as="relu",
         ),
         _scaled(
             "sigmoid_hard",
@@ -375,7 +431,7 @@ SCALED: dict[str, OpDef] = {
 }
 
 
-@op("prelu", "x alpha")
+@op("prelu", "x alpha", diverges_as="relu")
 class PRELU:
     """x, or alpha of its channel times x below zero."""
 

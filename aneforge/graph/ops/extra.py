@@ -63,7 +63,7 @@ class RANDOM_NORMAL:
         return np.random.default_rng(seed).normal(mean, std, size)
 
 
-@op("one_hot", "x", "depth on off", no_derivative=STEP)
+@op("one_hot", "x", "depth on off", no_derivative=STEP, diverges_as="move")
 class ONE_HOT:
     """Whole numbers as rows with one mark, on a new last axis."""
 
@@ -76,7 +76,7 @@ class ONE_HOT:
         return np.where(x[..., None] == np.arange(depth), on, off)
 
 
-@op("band_part", "x", "lower upper")
+@op("band_part", "x", "lower upper", diverges_as="move")
 class BAND_PART:
     """A band of diagonals of each matrix, the rest zero; -1 keeps a whole side."""
 
@@ -98,7 +98,7 @@ class BAND_PART:
         return [make(BAND_PART, (g,), {"lower": lower, "upper": upper})]
 
 
-@op("reverse_sequence", "x", "lengths seq_axis batch_axis", dtypes="same")
+@op("reverse_sequence", "x", "lengths seq_axis batch_axis", dtypes="same", diverges_as="move")
 class REVERSE_SEQUENCE:
     """The first elements of each sequence in opposite order, by a fixed length per sequence."""
 
@@ -124,7 +124,7 @@ class REVERSE_SEQUENCE:
         return [reverse_sequence(g, lengths, seq_axis, batch_axis)]
 
 
-@op("scatter", "x updates", "indices axis mode")
+@op("scatter", "x updates", "indices axis mode", diverges_as="move")
 class SCATTER:
     """Slices of ``x`` along one axis replaced by, or added to, ``updates`` at fixed indices."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _IMAGE = 4
 
 
-@op("cross_product", "a b", native_layer=True)
+@op("cross_product", "a b", native_layer=True, diverges_as="elementwise")
 class CROSS_PRODUCT:
     """The cross product of two vectors of three."""
 
@@ -46,7 +46,7 @@ class CROSS_PRODUCT:
         return (gather(a, after) * gather(b, before) - gather(a, before) * gather(b, after)).reshape(shape)
 
 
-@op("cross_correlation", "x template", "pad groups", native_layer=True)
+@op("cross_correlation", "x template", "pad groups", native_layer=True, diverges_as="matmul")
 class CROSS_CORRELATION:
     """A map correlated with a template: one result for each group of channels, the sum of its maps (U91)."""
 
@@ -97,7 +97,7 @@ def _stereo(aux: Shape, ref: Shape) -> tuple[Shape, Shape]:
     return aux[2:], ref[2:]
 
 
-@op("cost_volume", "aux ref", "disparity_range", native_layer=True)
+@op("cost_volume", "aux ref", "disparity_range", native_layer=True, diverges_as="elementwise")
 class COST_VOLUME:
     """Matching cost |aux[x] - ref[x + d]| for each disparity d from 0 to the range."""
 
@@ -139,7 +139,15 @@ def _rows(points: np.ndarray) -> np.ndarray:
     return points[0, :, 0].T if points.ndim == _IMAGE else points
 
 
-@op("fps", "points", "k", native_layer=True, gate="FurthestPointSampling", no_derivative=PLACES)
+@op(
+    "fps",
+    "points",
+    "k",
+    native_layer=True,
+    gate="FurthestPointSampling",
+    no_derivative=PLACES,
+    diverges_as="elementwise",
+)
 class FPS:
     """k points far apart, picked greedily from the first one (Euclidean)."""
 
@@ -160,7 +168,15 @@ class FPS:
         return points[..., chosen] if points.ndim == _IMAGE else points[chosen]
 
 
-@op("radius_search", "points centroids", "radius", native_layer=True, gate="RadiusSearch", no_derivative=PLACES)
+@op(
+    "radius_search",
+    "points centroids",
+    "radius",
+    native_layer=True,
+    gate="RadiusSearch",
+    no_derivative=PLACES,
+    diverges_as="elementwise",
+)
 class RADIUS_SEARCH:
     """1 where a point lies within a radius of a centroid, else 0."""
 

@@ -31,6 +31,7 @@ _HOLDS = {"fp16": np.float32, "bool": np.bool_, "int32": np.int64, "uint8": np.u
     "language kind body shape dtype output reason",
     dtypes="attribute",
     no_derivative="it runs on the host, outside the graph language",
+    diverges_as="elementwise",
 )
 class HOST:
     """An op of a model file that the host computes in float32, because the engine has no form for it."""

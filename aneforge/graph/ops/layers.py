@@ -32,6 +32,7 @@ def attention_axes(heads_first: bool) -> tuple[int, int]:
     "scale is_causal subtract_max heads_first",
     gate="scaled_dot_product_attention",
     native_layer=True,
+    diverges_as="attention",
 )
 class SDPA:
     """Fused attention: softmax(q k' * scale + mask) v."""
@@ -86,6 +87,7 @@ DIMENSIONS = {"Width": 3, "Height": 2, "Channel": 1}
     "dimension eps",
     native_layer=True,
     backend="unit:MinMaxNormalization x | dimension>Dimension eps>Epsilon",
+    diverges_as="reduce_max",
 )
 class MINMAX_NORM:
     """Each line mapped from its own range to 0 .. 1."""
@@ -105,7 +107,7 @@ class MINMAX_NORM:
         return (x - x.amin(axis)) * (x.amax(axis) - x.amin(axis)).inverse(eps)
 
 
-@op("lrn", "x", "alpha beta k channels", native_layer=True, gate="LRN")
+@op("lrn", "x", "alpha beta k channels", native_layer=True, gate="LRN", diverges_as="elementwise")
 class LRN:
     """Response normalisation of the first channels over a window of as many; the others stay as they are (U63)."""
 
@@ -166,7 +168,7 @@ NATIVE_PIXEL_UNSHUFFLE = _rearranged(
 )
 
 
-@op("space_to_batch", "x", "bh bw", native_layer=True)
+@op("space_to_batch", "x", "bh bw", native_layer=True, diverges_as="move")
 class SPACE_TO_BATCH:
     """Blocks of pixels moved to the batch."""
 
@@ -188,7 +190,7 @@ class SPACE_TO_BATCH:
         return [g.batch_to_space(bh, bw)]
 
 
-@op("batch_to_space", "x", "bh bw", native_layer=True)
+@op("batch_to_space", "x", "bh bw", native_layer=True, diverges_as="move")
 class BATCH_TO_SPACE:
     """The batch moved back to blocks of pixels."""
 
@@ -210,7 +212,15 @@ class BATCH_TO_SPACE:
         return [g.space_to_batch(bh, bw)]
 
 
-FLATTEN = reshaping("flatten", "All elements as one line.", "", lambda x: (count(x),), T.MOVEMENT, native_layer=True)
+FLATTEN = reshaping(
+    "flatten",
+    "All elements as one line.",
+    "",
+    lambda x: (count(x),),
+    T.MOVEMENT,
+    native_layer=True,
+    diverges_as="reshape",
+)
 
 
 def _unflattened(x: Shape, size: Shape) -> Shape:
@@ -228,6 +238,7 @@ NATIVE_UNFLATTEN = reshaping(
     gate="Unflatten",
     native_layer=True,
     backend="unflatten x | size>destination_size",
+    diverges_as="reshape",
 )
 
 
@@ -237,6 +248,7 @@ NATIVE_UNFLATTEN = reshaping(
     gate="KernelRasterizer",
     native_layer=True,
     backend="unit:KernelRasterizer x | KernelWidth=1 KernelHeight=1 NumGroups=1 RasterizerMode=UnfoldedChannels",
+    diverges_as="move",
 )
 class KERNEL_RASTERIZER:
     """A map unfolded into channels; only the form that changes nothing compiles."""
@@ -255,7 +267,14 @@ class KERNEL_RASTERIZER:
 SCALED_OPS = {"Add": np.add, "Mult": np.multiply, "Min": np.minimum, "Max": np.maximum}
 
 
-@op("scaled_elementwise", "x z", "kind scale", native_layer=True, backend="scaled_elementwise a b | kind>mode scale")
+@op(
+    "scaled_elementwise",
+    "x z",
+    "kind scale",
+    native_layer=True,
+    backend="scaled_elementwise a b | kind>mode scale",
+    diverges_as="elementwise",
+)
 class SCALED_ELEMENTWISE:
     """scale * (x op z); a product ignores the scale, as the layer does."""
 

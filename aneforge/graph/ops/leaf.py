@@ -45,7 +45,7 @@ class CONST:
         return ()
 
 
-@op("cast", "x", "dtype", dtypes="attribute", mil="cast x | dtype=fp16")
+@op("cast", "x", "dtype", dtypes="attribute", mil="cast x | dtype=fp16", diverges_as="move")
 class CAST:
     """The same values as fp16 (true is 1)."""
 

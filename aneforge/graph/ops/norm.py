@@ -180,6 +180,7 @@ class GROUP_NORM:
     "eps",
     vector_axis=1,
     mil="batch_norm x gamma beta mean variance | eps>epsilon",
+    diverges_as="elementwise",
 )
 class BATCH_NORM:
     """Inference batch norm from running statistics: a gain and an offset per channel."""
@@ -238,6 +239,7 @@ class INSTANCE_NORM:
     reads_values=True,
     vector_axis=1,
     mil="layer_norm x gamma beta | axes=[1] eps>epsilon",
+    diverges_as="layer_norm",
 )
 class CHANNEL_LAYER_NORM:
     """Layer norm over the channel axis of [N, C, ...], the engine's own layout."""
@@ -271,7 +273,13 @@ class L2_NORM:
         return [inverse * (g - y * (g * y).sum(axis))]
 
 
-@op("local_response_norm", "x", "size alpha beta k", mil="local_response_norm x | size alpha beta k")
+@op(
+    "local_response_norm",
+    "x",
+    "size alpha beta k",
+    mil="local_response_norm x | size alpha beta k",
+    diverges_as="elementwise",
+)
 class LOCAL_RESPONSE_NORM:
     """x over a power of the sum of squares in a window of channels."""
 

@@ -27,7 +27,7 @@ CODE_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 """The types that a quantiser of the engine gives, and their smallest and largest code."""
 
 
-@op("quantize", "x", "scale zero_point to", T.QUANTISER)
+@op("quantize", "x", "scale zero_point to", T.QUANTISER, diverges_as="elementwise")
 class QUANTIZE:
     """x / scale, rounded half away from zero, plus the zero point, clamped to int8 or uint8."""
 
@@ -54,7 +54,7 @@ class QUANTIZE:
         return [times(g * x.greater_equal(least).cast() * x.less_equal(most).cast(), 1 / scale)]
 
 
-@op("dequantize", "x", "scale zero_point dtype", T.QUANTISER, dtypes="attribute")
+@op("dequantize", "x", "scale zero_point dtype", T.QUANTISER, dtypes="attribute", diverges_as="elementwise")
 class DEQUANTIZE:
     """(x - zero point) * scale, of 8-bit codes."""
 

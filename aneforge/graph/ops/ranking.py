@@ -103,6 +103,7 @@ class SORT:
     native_layer=True,
     no_derivative=PLACES,
     no_mil="Core ML gives positions as integers, which leave the engine",
+    diverges_as="compare",
 )
 class ARGMAX:
     """The position of the largest element along one axis of a rank-2 tensor (as an fp16 number)."""
@@ -117,7 +118,7 @@ class ARGMAX:
         return np.expand_dims(np.argmax(x, axis=axis), axis).astype(np.float64)
 
 
-@op("arg_min_max", "x", "mode kernel stride pad", native_layer=True, no_derivative=PLACES)
+@op("arg_min_max", "x", "mode kernel stride pad", native_layer=True, no_derivative=PLACES, diverges_as="compare")
 class ARG_MIN_MAX:
     """Where the extreme is: the channel at each place, or the place in each window, counted row by row."""
 
@@ -144,7 +145,15 @@ class ARG_MIN_MAX:
         return find(windows.reshape(*windows.shape[:4], -1), axis=4).astype(np.float64)
 
 
-@op("global_arg", "x", "largest axis", gate="GlobalArgMinMax", native_layer=True, no_derivative=PLACES)
+@op(
+    "global_arg",
+    "x",
+    "largest axis",
+    gate="GlobalArgMinMax",
+    native_layer=True,
+    no_derivative=PLACES,
+    diverges_as="compare",
+)
 class GLOBAL_ARG:
     """The position of the extreme along one axis, the first of equals."""
 

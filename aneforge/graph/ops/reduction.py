@@ -22,7 +22,14 @@ def _keep_dims(x: Shape, axes: tuple[int, ...]) -> Shape:
 
 
 def _reduce(
-    name: str, doc: str, reference: Callable, derivative: Callable, mil: str, kind: str = "", settings: str = ""
+    name: str,
+    doc: str,
+    reference: Callable,
+    derivative: Callable,
+    mil: str,
+    kind: str = "",
+    settings: str = "",
+    diverges_as: str = "",
 ) -> OpDef:
     """A reduction, with its name in MIL and that of the one backend op that computes it."""
 
@@ -34,7 +41,8 @@ def _reduce(
     body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
     row = f"{kind} x | axes:places {settings}" if kind else ""
     spelled = f"{mil} x | axes keep_dims=True"
-    return op(name, "x", "axes", T.REDUCTION, gate=mil, mil=spelled, backend=row)(type(name, (), body))
+    options = {"gate": mil, "mil": spelled, "backend": row, "diverges_as": diverges_as}
+    return op(name, "x", "axes", T.REDUCTION, **options)(type(name, (), body))
 
 
 def _spread(g: Tensor, x: Tensor) -> Tensor:
@@ -93,12 +101,12 @@ REDUCTIONS: dict[str, OpDef] = {
             lambda g, y, x, a: g * (x - y).exp(),
             "reduce_log_sum_exp",
         ),
-        _reduce("prod", "product", np.prod, lambda g, y, x, a: g * y / x, "reduce_prod"),
+        _reduce("prod", "product", np.prod, lambda g, y, x, a: g * y / x, "reduce_prod", diverges_as="mul"),
     )
 }
 
 
-@op("cumsum", "x", "axis", mil="cumsum x | axis")
+@op("cumsum", "x", "axis", mil="cumsum x | axis", diverges_as="matmul")
 class CUMSUM:
     """Running sum along one axis."""
 

@@ -30,6 +30,7 @@ COORDINATES = ("NonNormalized", "NormalizedSymmetric")
     no_derivative=SAMPLED,
     backend="resample x grid | coordinates>coordinate_mode method>sampling_method sampling_mode=Default "
     "background_value=0.0",
+    diverges_as="resize",
 )
 class RESAMPLE:
     """A map read at the columns and rows that a grid holds; zero outside."""
@@ -75,6 +76,7 @@ class RESAMPLE:
     no_derivative=SAMPLED,
     backend="crop_resize x boxes | output>output_dims crop>crop_dims sampling_method=Linear "
     "sampling_mode=UnalignedCorners",
+    diverges_as="resize",
 )
 class CROP_RESIZE:
     """Crops of one size at the top-left corners that boxes hold, each enlarged or reduced."""

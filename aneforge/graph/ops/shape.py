@@ -115,7 +115,7 @@ class CONCAT:
         return parts
 
 
-@op("stack", "*tensors", "axis", dtypes="same", mil="stack *values | axis")
+@op("stack", "*tensors", "axis", dtypes="same", mil="stack *values | axis", diverges_as="concat")
 class STACK:
     """Tensors of one shape joined along a new axis."""
 
@@ -138,7 +138,7 @@ class STACK:
         return [g.slice_by_size(begin, size).reshape(t.shape) for begin, t in zip(begins, tensors, strict=True)]
 
 
-@op("tile", "x", "reps", T.MOVEMENT, dtypes="same", mil="tile x | reps")
+@op("tile", "x", "reps", T.MOVEMENT, dtypes="same", mil="tile x | reps", diverges_as="move")
 class TILE:
     """Whole copies along each axis."""
 
@@ -166,7 +166,7 @@ class TILE:
         return [total]
 
 
-@op("reverse", "x", "axes", T.PICK, dtypes="same", mil="reverse x | axes")
+@op("reverse", "x", "axes", T.PICK, dtypes="same", mil="reverse x | axes", diverges_as="slice")
 class REVERSE:
     """Elements in opposite order along some axes."""
 
@@ -258,7 +258,7 @@ def picked(x: Tensor, positions: Sequence[Sequence[int]]) -> Tensor:
     return x
 
 
-@op("pad", "x", "widths mode value")
+@op("pad", "x", "widths mode value", diverges_as="move")
 class PAD:
     """Elements added before and after each axis."""
 

@@ -60,7 +60,7 @@ def _starts(starts: np.ndarray, lengths: Sequence[int], sizes: Sequence[int]) ->
     return [int(start) for start in clamped]
 
 
-@op("dynamic_slice", "x start", "sizes along", native_layer=True)
+@op("dynamic_slice", "x start", "sizes along", native_layer=True, diverges_as="move")
 class DYNAMIC_SLICE:
     """A part of each axis, or of the tensor as one line, from a start that is computed at run time."""
 
@@ -107,7 +107,7 @@ def _rest(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(axis for axis in (1, 2, 3) if axis not in axes)
 
 
-@op("gather_places", "x", "axes indices", gate="Gather", native_layer=True)
+@op("gather_places", "x", "axes indices", gate="Gather", native_layer=True, diverges_as="move")
 class GATHER_PLACES:
     """Places that stored indices name along several axes at once: [1, places, 1, what is left of each] (U89)."""
 

@@ -243,6 +243,7 @@ def _nearest(size: int, out: int) -> list[int]:
     mil="affine x transform_matrix | output_h>output_height output_w>output_width sampling_mode=bilinear "
     "padding_mode=constant padding_value=0.0 coordinates_mode=normalized_minus_one_to_one align_corners",
     backend="unit:AffineTransform x transform | output_h>Height output_w>Width align_corners>AlignCorners",
+    diverges_as="move",
 )
 class AFFINE:
     """2-D affine warp; transform is [N, 6] in coordinates from -1 to 1, outside is zero."""
@@ -336,7 +337,7 @@ def rearrange(
         "derivative": lambda g, y, x, **attrs: [make(definition(inverse), (g,), attrs)],
     }
     row = f"{kinds[0] if enlarges else kinds[1]} x | :blocks"
-    return op(name, "x", attributes, backend=row, **options)(type(name, (), body))
+    return op(name, "x", attributes, backend=row, diverges_as="move", **options)(type(name, (), body))
 
 
 def _model_rearrange(name: str, inverse: str, *, enlarges: bool, torch_order: bool, factor: str) -> OpDef:

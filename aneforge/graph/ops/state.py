@@ -43,7 +43,9 @@ def _written(x: Shape, state: Shape, offset: int) -> list[int]:
     return places
 
 
-@op("ring_write", "x state", "offset", gate="ring_buffer_writer", native_layer=True, no_mil=_BUFFER)
+@op(
+    "ring_write", "x state", "offset", gate="ring_buffer_writer", native_layer=True, no_mil=_BUFFER, diverges_as="move"
+)
 class RING_WRITE:
     """The state with the columns of x put from an offset on, around its end."""
 
@@ -68,7 +70,7 @@ def _read(state: Shape, offset: int, size: int) -> list[int]:
     return [(offset + i) % state[-1] for i in range(size)]
 
 
-@op("ring_read", "state", "offset size", gate="ring_buffer_reader", no_mil=_BUFFER)
+@op("ring_read", "state", "offset size", gate="ring_buffer_reader", no_mil=_BUFFER, diverges_as="move")
 class RING_READ:
     """Columns of a state from an offset on, around its end."""
 

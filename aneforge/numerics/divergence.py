@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from aneforge.chips.assumed import compile_fact
@@ -18,6 +18,9 @@ from aneforge.chips.chip import Target
 from aneforge.chips.divergence_axes import KINDS, Axis, Question, found_axes, strongest
 from aneforge.chips.names import chip_label, target
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
+from aneforge.graph import definitions as declared_ops
+from aneforge.graph.node import OpDef
+from aneforge.graph.traits import GraphTrait
 
 Chip = int | str | Target
 ATTRIBUTES = ("kernel", "stride", "dilation", "channels", "weights", "activations", "weight_max")
@@ -222,55 +225,34 @@ def with_table(name: Chip) -> Target:
 
 # Graphs.
 
-# Ops of a graph by kind; an op that is called as its kind is not listed.
-_OPS_OF_KIND = {
-    "slice": "reverse",
-    "conv": "dynamic_conv",
-    "deconv": "conv_transpose",
-    "matmul": "einsum cumsum cross_correlation",
-    "attention": "sdpa",
-    "recurrent": "rnn lstm gru",
-    "resize": (
-        "upsample_nearest_neighbor upsample_bilinear resize_bilinear resize_nearest_neighbor crop_resize resample"
-    ),
-    "tanh": "scaled_tanh sinh",
-    "trigonometric": "sin cos",
-    "tangent": "tan",  # a sine over a cosine
-    "divide": "real_div floor_div mod atan2 asin acos atanh",  # the last four by what stands in for them
-    "random": "dropout random_uniform random_normal",
-    "layer_norm": "channel_layer_norm",
-    "reduce_max": "minmax_norm",
-    "add": "sub",
-    "mul": "square prod",
-    "relu": "relu6 leaky_relu clip threshold thresholded_relu clamped_relu prelu",
-    "reshape": "expand_dims squeeze flatten2d flatten native_unflatten",
-    "concat": "stack",
-    "pool": "max_pool avg_pool",
-    "compare": (
-        "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-        "logical_not select argmax arg_min_max global_arg"
-    ),
-    "sort": "topk",
-    "move": (
-        "input parameter const cast tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
-        "band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
-        "dynamic_slice affine gather_places live_state ring_write ring_read native_pixel_shuffle "
-        "native_pixel_unshuffle kernel_rasterizer"
-    ),
-    # Statistics that are given make a batch norm a gain and an offset.
-    "elementwise": (
-        "batch_norm pow sigmoid exp exp2 sqrt abs erf softplus softsign atan floor ceil round sign "
-        "cosh asinh acosh log rsqrt inverse elu sigmoid_hard linear_activation local_response_norm lrn "
-        "cross_product cost_volume fps radius_search scaled_elementwise host quantize dequantize"
-    ),
-}
-_KIND_OF_OP = {op: kind for kind, ops in _OPS_OF_KIND.items() for op in ops.split()}
+_KINDS_OF_TRAITS = (
+    (GraphTrait.DRAWN, "random"),
+    (GraphTrait.LEAF, "move"),
+    (GraphTrait.RECURRENT, "recurrent"),
+    (GraphTrait.RESIZE, "resize"),
+    (GraphTrait.POOL, "pool"),
+    (GraphTrait.VIEW, "reshape"),
+    (GraphTrait.SORT, "sort"),
+)
+
+
+@cache
+def _kinds_of_ops() -> dict[str, str]:
+    return {name: _declared_kind(declared) for name, declared in declared_ops().items()}
+
+
+def _declared_kind(declared: OpDef) -> str:
+    """What the declaration says, else what its name or a trait says, else that nothing but its own numbers counts."""
+    if declared.diverges_as or declared.name in KINDS:
+        return declared.diverges_as or declared.name
+    kinds = (kind for trait, kind in _KINDS_OF_TRAITS if trait in declared.traits)
+    return next(kinds, "elementwise" if GraphTrait.POINTWISE in declared.traits else "")
 
 
 def kind_of(op: str) -> str:
     """The divergence kind of a graph op: ``dynamic_conv`` is a ``conv``."""
-    kind = _KIND_OF_OP.get(op, op) if isinstance(op, str) else ""
+    kind = _kinds_of_ops().get(op, op) if isinstance(op, str) else ""
     if kind not in KINDS:
-        near = ", ".join(nearest(str(op), sorted({*_KIND_OF_OP, *KINDS}))) or ", ".join(KINDS)
+        near = ", ".join(nearest(str(op), sorted({*_kinds_of_ops(), *KINDS}))) or ", ".join(KINDS)
         raise UnknownNameError(f"{op}: not a divergence kind or a graph op; nearest: {near}.")
     return kind
