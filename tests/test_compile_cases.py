@@ -328,12 +328,12 @@ def test_reductions_in_two_steps_are_the_graphs_own():
 def test_the_command_says_1_for_a_refusal_of_one_target_or_of_several(tmp_path, capsys):
     model = tmp_path / "net.py"
     model.write_text('import aneforge as af\nx = af.input((1, 4, 8, 8), name="x")\nout = x.softmax()\n')
-    assert command.run(str(model), "m1", None, None, False, False) == 0
-    assert command.run(str(model), "h12", None, None, False, False) == 1
+    assert command.run(str(model), "m1", None, None, None, False, False) == 0
+    assert command.run(str(model), "h12", None, None, None, False, False) == 1
     told = capsys.readouterr()
     assert told.err.startswith("aneforge: softmax_0: Softmax: the layer needs the support byte softmax (0x815)")
     assert "Softmax is not supported by this ANE architecture" in told.err
     assert told.err.count("\n") == 1
-    assert command.run(str(model), "h12, m1, h20", None, None, False, True) == 1
+    assert command.run(str(model), "h12, m1, h20", None, None, None, False, True) == 1
     record = strict(capsys.readouterr().out)
     assert set(record["refused"]) == {"h12", "h20"}

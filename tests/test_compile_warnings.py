@@ -190,7 +190,7 @@ def test_the_command_line_prints_them_as_lines(tmp_path, capsys):
 
     net = tmp_path / "net.py"
     net.write_text("import aneforge as af\nout = af.input((1, 4096), name='x').sum(1).named('total')\n")
-    assert command.run(str(net), "m1", None, None, False, False) == 0
+    assert command.run(str(net), "m1", None, None, None, False, False) == 0
     told = capsys.readouterr().err
     assert told.startswith("warning: total: a sum of 4096 numbers can exceed 65504 ")
     assert told.count("\n") == 1

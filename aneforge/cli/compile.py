@@ -15,6 +15,7 @@ from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
 from aneforge.formats.arguments import graph_of
+from aneforge.study.chain import PARTS
 from aneforge.study.loading import PROGRAM_FILES
 from aneforge.study.model import Model, build, warn_of
 from aneforge.study.model import compile as compile_model
@@ -26,13 +27,15 @@ def run(
     model: str | ModelFile,
     chips: str,
     explain: str | None,
+    show: str | None,
     out: str | None,
     validate: bool,
     as_json: bool,
     route: str | None = None,
 ) -> int:
-    """Print the program, the story of a node, or the table of all targets; 1 if a target refuses the model."""
-    file = ModelFile.of(model)
+    """Print the program, its way through the phases, the story of a node, or the table of all targets; 1 if a target
+    refuses the model."""
+    file, parts = ModelFile.of(model), _parts(show)
     names = chip_list(chips)
     if _is_program_file(out):
         require_file(out)
@@ -40,8 +43,10 @@ def run(
         graph = graph_of(file.path, **file.options)
     doing = f"compiling {file.name} for {chips}"
     if len(names) > 1:
-        if explain or out or validate:
-            raise AneforgeError("--explain, --out and --validate: they take one chip. Name one, as in --target m1.")
+        if explain or parts or out or validate:
+            raise AneforgeError(
+                "--explain, --show, --out and --validate: they take one chip. Name one, as in --target m1."
+            )
         with working(doing):
             programs = compile_all(graph, chips, route)
     else:
@@ -57,17 +62,30 @@ def run(
                 if as_json:
                     print(text.as_json(programs.to_json()))
                 return 1
-            return _in_regions(programs, explain, out, validate, as_json)
+            return _in_regions(programs, explain, parts, out, validate, as_json)
         if out is not None and _is_program_file(out):
             _save(compiled, out)
         if explain:
             story = compiled.explain(None if explain == "all" else explain)
             print(text.as_json(story.to_json()) if as_json else str(story).rstrip())
             return 0
+        if parts:
+            chain = compiled.chain()
+            print(text.as_json(chain.to_json(parts)) if as_json else chain.text(parts))
+            return 0
         name = compiled.target.name
         programs = Programs({name: compiled.program})
     print(text.as_json(programs.to_json()) if as_json else programs)
     return 0 if programs.ok else 1
+
+
+def _parts(show: str | None) -> list[str]:
+    """The parts of a program's way that ``--show`` names, in their order."""
+    named = [] if show is None else [part.strip() for part in show.split(",")]
+    unknown = [part for part in named if part not in (*PARTS, "all")]
+    if unknown:
+        raise AneforgeError(f"--show {unknown[0]}: unknown; choose from {', '.join(PARTS)} or all")
+    return [part for part in PARTS if part in named or "all" in named]
 
 
 def _is_program_file(out: str | None) -> bool:
@@ -87,9 +105,19 @@ def _save(compiled: Model, out: str) -> None:
     say.note(f"wrote {out}")
 
 
-def _in_regions(programs: Programs, explain: str | None, out: str | None, validate: bool, as_json: bool) -> int:
+def _in_regions(
+    programs: Programs, explain: str | None, parts: list[str], out: str | None, validate: bool, as_json: bool
+) -> int:
     """The programs of the engine regions of a model that one chip does not take whole."""
     split = next(iter(programs.split.values()))
+    if parts:
+        chains = {number: model.chain() for number, model in split.models.items()}
+        if as_json:
+            print(text.as_json({f"region {number}": chain.to_json(parts) for number, chain in chains.items()}))
+        else:
+            for number, chain in chains.items():
+                print(f"region {number}\n{chain.text(parts)}")
+        return 0
     if explain:
         stories = _stories(split, explain)
         print(text.as_json([story.to_json() for story in stories]) if as_json else _joined(stories))

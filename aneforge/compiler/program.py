@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -133,12 +133,22 @@ class Program:
         """Facts behind this program that are our own choices: the pass, the fact it read, and its evidence."""
         choices = []
         for entry in self.log:
+            facts = facts_of(self.target, PASSES[entry.name].reads)
             for key in PASSES[entry.name].reads:
-                fact = facts_of(self.target, PASSES[entry.name].reads).fact(key)
-                is_asked = self.route == "direct" or not key.startswith("direct:")
-                if is_asked and (fact.conflict_id or "").startswith("U"):
-                    choices.append((entry.name, key, fact))
+                if (facts.fact(key).conflict_id or "").startswith("U") and self._rests_on(key, entry):
+                    choices.append((entry.name, key, facts.fact(key)))
         return tuple(choices)
+
+    def _rests_on(self, key: str, entry: PassLog) -> bool:
+        """Whether a fact could decide anything here: it is about something that the program holds or had rewritten,
+        or, where nothing says what it is about, its pass changed something."""
+        if key in _ABOUT:
+            return _ABOUT[key](self)
+        prefix, _, op = key.partition(":")
+        if prefix not in ("op", "direct"):
+            return entry.changes > 0
+        asked = "direct" if self.route == "direct" else "op"
+        return prefix == asked and (op in self.module.kinds or any(row.row.because == key for row in self.rewrites))
 
     @cached_property
     def stats(self) -> dict[str, Any]:
@@ -220,6 +230,22 @@ class Program:
     def __repr__(self) -> str:
         stats = self.stats
         return f"<program for {self.target.name}: {stats['layers']} layers, {stats['task_groups']} task groups>"
+
+
+def _has_palettes(program: Program) -> bool:
+    return any("lut" in (weight.folded_from or weight.encoding) for weight in program.weights)
+
+
+_ABOUT: dict[str, Callable[[Program], bool]] = {
+    "cap:conv_kernel_w_fp16": lambda program: "convolution" in program.module.kinds,
+    "chaining_enable": lambda program: len(program.layers) > 1,
+    "kernel_lanes": lambda program: any(weight.flow is not None for weight in program.weights),
+    "minmax_norm": lambda program: any(op.full_kind == "unit:MinMaxNorm" for op in program.module.ops),
+    "one_by_one_upsample": lambda program: any(e.name == "resize-strategies" and e.changes for e in program.log),
+    "palette_tables": lambda program: _has_palettes(program),
+    "palette_vectors": lambda program: _has_palettes(program),
+}
+"""What a program must hold for a fact to matter that a pass may read without changing anything."""
 
 
 def _port(port: Port) -> dict[str, Any]:

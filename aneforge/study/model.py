@@ -43,6 +43,7 @@ from aneforge.sim.engine import MODES
 from aneforge.sim.executor import ExecutionPlan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
 from aneforge.sim.ports import input_array, output_array, port_numbers
+from aneforge.study.chain import Chain
 
 if TYPE_CHECKING:
     from aneforge.formats.archive import SavedProgram
@@ -199,6 +200,10 @@ class Model:
         program = compile_target(self.graph, self.target, history, self.route, overlap)
         story = Explanation(self.graph, program, history)
         return story if node is None else story[node]
+
+    def chain(self) -> Chain:
+        """What every phase changed in the code, the schedule, the memory map and the task words, in one place."""
+        return Chain.of(self.graph, self.program)
 
     def reference(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
         """What the compiled program means in float64, before any engine rounds a number: one array, or a list."""

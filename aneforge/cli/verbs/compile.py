@@ -32,6 +32,13 @@ def compile_(
     explain: Annotated[
         str | None, typer.Option(help="Show why this node became what it is, pass by pass; all shows every node.")
     ] = None,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PARTS",
+            help="Show the way of one program: code after each phase, schedule, memory, tasks, or all; commas between.",
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         out_option(
@@ -55,11 +62,12 @@ def compile_(
       aneforge compile net.py --target m1
       aneforge compile net.py --target all
       aneforge compile net.py --target m1 --explain conv_0
+      aneforge compile net.py --target m1 --show all
       aneforge compile net.py --target m1 --out net.hwx
     """
     from aneforge.cli import compile as command
 
-    raise typer.Exit(command.run(model, target, explain, out, validate, as_json, route))
+    raise typer.Exit(command.run(model, target, explain, show, out, validate, as_json, route))
 
 
 @commands.add()
