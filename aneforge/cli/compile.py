@@ -111,12 +111,9 @@ def _in_regions(
     """The programs of the engine regions of a model that one chip does not take whole."""
     split = next(iter(programs.split.values()))
     if parts:
-        chains = {number: model.chain() for number, model in split.models.items()}
-        if as_json:
-            print(text.as_json({f"region {number}": chain.to_json(parts) for number, chain in chains.items()}))
-        else:
-            for number, chain in chains.items():
-                print(f"region {number}\n{chain.text(parts)}")
+        chains = {f"region {number}": model.chain() for number, model in split.models.items()}
+        documents = {name: chain.to_json(parts) if as_json else chain.text(parts) for name, chain in chains.items()}
+        print(text.as_json(documents) if as_json else "\n".join(f"{name}\n{documents[name]}" for name in documents))
         return 0
     if explain:
         stories = _stories(split, explain)

@@ -242,8 +242,8 @@ _ABOUT: dict[str, Callable[[Program], bool]] = {
     "kernel_lanes": lambda program: any(weight.flow is not None for weight in program.weights),
     "minmax_norm": lambda program: any(op.full_kind == "unit:MinMaxNorm" for op in program.module.ops),
     "one_by_one_upsample": lambda program: any(e.name == "resize-strategies" and e.changes for e in program.log),
-    "palette_tables": lambda program: _has_palettes(program),
-    "palette_vectors": lambda program: _has_palettes(program),
+    "palette_tables": _has_palettes,
+    "palette_vectors": _has_palettes,
 }
 """What a program must hold for a fact to matter that a pass may read without changing anything."""
 

@@ -36,7 +36,7 @@ def compile_(
         str | None,
         typer.Option(
             metavar="PARTS",
-            help="Show the way of one program: code after each phase, schedule, memory, tasks, or all; commas between.",
+            help="Show how one program comes about: code, schedule, memory, tasks or all, with commas between.",
         ),
     ] = None,
     out: Annotated[
