@@ -1,0 +1,424 @@
+"""The statements of the seed documents as rows, and the names that the calls in them use.
+
+``tests/seed_statements/*.txt`` has one row for each testable statement: an id, how this project stands to it, the
+statement in our words, and a call that shows it. ``=`` is implemented; an id (C.. or U..) is different for the reason
+that the id gives, which users see; ``- U..`` is unreachable by construction, for the reason of that choice.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import warnings
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from validator_cases import CASES, HEADS, MAP
+
+import aneforge as af
+from aneforge import _targets as tg
+from aneforge._compile import cross_compile_check
+from aneforge.chips import Family8, all_targets, backend_op, backend_ops, device_info, generation, store
+from aneforge.chips.chip import compiler_target
+from aneforge.chips.evidence import conflict
+from aneforge.codegen.emission import emit
+from aneforge.compiler.fuse.slots import SLOTS
+from aneforge.compiler.pipeline import PHASES
+from aneforge.compiler.refusal import CompileError
+from aneforge.engine.native import layer_types
+from aneforge.sim.tables import knots_of
+from aneforge.study.validate import EXPORTS, validate_layer
+
+HERE = Path(__file__).parent
+KB, MB = 1024, 1024 * 1024
+ANCHORS = ["h13", "h14", "h15", "h16", "h18"]
+ONE = (1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class SeedStatement:
+    """One statement of a seed document, and how this project stands to it."""
+
+    id: str
+    mark: str
+    says: str
+    call: str
+
+    @property
+    def kind(self) -> str:
+        if self.mark == "=":
+            return "implemented"
+        return "unreachable by construction" if self.mark.startswith("-") else "different with an id"
+
+
+@cache
+def statements() -> tuple[SeedStatement, ...]:
+    rows = []
+    for file in sorted((HERE / "seed_statements").glob("*.txt")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if line.strip() and not line.startswith("#"):
+                rows.append(SeedStatement(*(cell.strip() for cell in line.split(" | ", 3))))
+    return tuple(rows)
+
+
+def holds(statement: SeedStatement) -> bool:
+    """Whether the call of a statement gives what the statement says; the id of a difference must exist too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return all(map(has_record, ids_of(statement))) and bool(eval(statement.call, globals()))  # noqa: S307
+
+
+def ids_of(statement: SeedStatement) -> list[str]:
+    return [] if statement.mark == "=" else statement.mark.removeprefix("-").split()
+
+
+def has_record(number: str) -> bool:
+    return choice(number) if number.startswith("U") else conflict(number).id == number
+
+
+def choice(number: str) -> bool:
+    return number in store.load("choices")["choices"]
+
+
+# Graphs.
+
+
+def x4():
+    return af.input((1, 8, 16, 16))
+
+
+def kernel(*shape):
+    return np.random.default_rng(0).normal(0, 0.1, shape)
+
+
+def conv(**options):
+    return af.conv(x4(), kernel(8, 8, 3, 3), pad=1, **options)
+
+
+def biased():
+    return conv(bias=np.arange(8.0))
+
+
+def spelled_out():
+    """As a file has it: three ops."""
+    return (conv() + np.arange(8.0).reshape(1, 8, 1, 1)).relu()
+
+
+def big_conv(stride=1):
+    """A kernel of several megabytes; a strided one does not stream."""
+    return af.conv(af.input((1, 512, 32, 32)), kernel(512, 512, 3, 3), pad=1, stride=stride)
+
+
+def two_convs():
+    return af.conv(conv().relu(), kernel(8, 8, 3, 3), pad=1)
+
+
+def forked():
+    first = conv()
+    return af.concat([af.conv(first, kernel(8, 8, 3, 3), pad=1), first.relu()], 1)
+
+
+def conv3d():
+    return af.conv(af.input((1, 4, 8, 16, 16)), kernel(8, 4, 3, 3, 3))
+
+
+def wide(extent):
+    return af.input((1, 1, 1, extent)).relu()
+
+
+def qkv():
+    return tuple(af.input((1, 8, 197, 64), name=name) for name in "qkv")
+
+
+def attention():
+    q, k, v = (af.input((8, 64, 32), name=name) for name in "qkv")
+    return (q @ k.transpose([0, 2, 1]) * 0.125).softmax(-1) @ v
+
+
+def two_heads():
+    q, k, v = (af.input((64, 32), name=name) for name in "qkv")
+    heads = [(q[:, part] @ k[:, part].transpose([1, 0])).softmax(-1) @ v[:, part] for part in (slice(0, 16), slice(16, 32))]
+    return af.concat(heads, 1)
+
+
+def x_bmm():
+    return af.input((4, 8, 16), name="a") @ af.input((4, 16, 8), name="b")
+
+
+def shifted():
+    """A slice that starts inside the width."""
+    return x4().slice_by_size([0, 0, 0, 1], [1, 8, 16, 15])
+
+
+def ramp():
+    return np.linspace(-2, 2, 8 * 16 * 16, dtype=np.float32).reshape(1, 8, 16, 16)
+
+
+def threes():
+    return np.resize(np.arange(3, 2048, 3, dtype=np.float32), (1, 8, 16, 16))
+
+
+def affine():
+    return af.affine(x4(), [[1.0, 0.0, 0.1], [0.0, 1.0, 0.2]], 16, 16)
+
+
+def resample():
+    return af.resample(x4(), af.input((1, 16, 16, 2), name="grid"))
+
+
+def crop_resize():
+    return af.crop_resize(x4(), af.input((3, 4), name="boxes"), 4, 4)
+
+
+def argmax_all():
+    return x4().argmax(axis=None)
+
+
+def bridge_unflatten():
+    return af.bridge("Unflatten", af.input((1, 64, 1, 1)), channels=4, height=4, width=4)
+
+
+def bump():
+    """A Gaussian curve, which no named activation gives, from its knots."""
+    knots = np.linspace(-2, 2, 17)
+    return af.pwl(x4(), knots, np.exp(-(knots**2)).astype(np.float16))
+
+
+# Answers.
+
+
+def hal(name):
+    return compiler_target(name).hal
+
+
+def targets():
+    return all_targets(only_28=True)
+
+
+def backend(name):
+    return backend_op(name)
+
+
+def program(out, chip, **options):
+    return af.compile(out, target=chip, **options).program
+
+
+def layers(out, chip):
+    """The layers of a program by their first op, without views."""
+    return [layer.op for layer in program(out, chip).layers if layer.op != "reshape"]
+
+
+def slots(out, chip):
+    return [slot.slot for layer in program(out, chip).layers for slot in layer.slots]
+
+
+def ok(out, chip):
+    return af.preflight(out, chip).ok
+
+
+def ok_route(out, chip, route):
+    return af.preflight(out, chip, route).ok
+
+
+def status(out, chip):
+    """How the last op of a graph stands on a chip."""
+    report = af.preflight(out, chip)
+    return next(entry.status for group in (report.reject, report.decompose, report.native) for entry in group if entry.op == out.op)
+
+
+def stage(out, chip):
+    report = af.preflight(out, chip)
+    return next(entry.stage for group in (report.reject, report.decompose, report.native) for entry in group if entry.op == out.op)
+
+
+def confidence(op, chip):
+    return af.op_info(op)["status"][chip]["confidence"] if "status" in af.op_info(op) else "decoded"
+
+
+def refusal(out, chip):
+    return refusal_route(out, chip, None)
+
+
+def refusal_route(out, chip, route):
+    try:
+        af.compile(out, target=chip, route=route)
+    except CompileError as error:
+        return f"{error} {error.reject or ''}"
+    return ""
+
+
+def complaint(call):
+    try:
+        result = call()
+    except (af.AneforgeError, ValueError, KeyError) as error:
+        return str(error)
+    return str(result) if not getattr(result, "accepted", True) else ""
+
+
+def run(out, chip, data, **options):
+    return af.compile(out, target=chip, **options)(data)
+
+
+def validate(tag, params, bottoms, chip, fields=None):
+    return validate_layer(tag, params or {}, bottoms, chip, fields=fields or {}).accepted
+
+
+def words(tag, params, bottoms, chip, fields=None):
+    """The vendor's words with which a layer is refused."""
+    answer = validate_layer(tag, params or {}, bottoms, chip, fields=fields or {})
+    return " ".join((answer.message, answer.reason, *(finding.message for finding in answer.findings)))
+
+
+def resize_case():
+    return CASES["Resize"][:2]
+
+
+def warned(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return " ".join(str(warning.message) for warning in caught)
+
+
+def warned_kinds(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return {type(warning.message).__name__ for warning in caught}
+
+
+def quiet(call):
+    return call()
+
+
+@contextlib.contextmanager
+def environment(value):
+    before = os.environ.pop("ANEFORGE_TARGET", None)
+    if value is not None:
+        os.environ["ANEFORGE_TARGET"] = value
+    try:
+        yield
+    finally:
+        os.environ.pop("ANEFORGE_TARGET", None)
+        if before is not None:
+            os.environ["ANEFORGE_TARGET"] = before
+
+
+def detected(value):
+    with environment(value):
+        return tg.detect_family()
+
+
+def compiled_under(value):
+    with environment(value):
+        return af.compile(conv()).target.name
+
+
+def verdict(kind, shape, a, b, **options):
+    return tg.predict_fp16_divergence(kind, shape, a, b, **options)
+
+
+def project_peak(name):
+    return af.project_peak(name)
+
+
+def differs(fact):
+    return bool(fact.conflict_id)
+
+
+def netplist(out):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        af.save_netplist(out, Path(folder) / "net")
+        return "".join(file.read_text(errors="ignore") for file in Path(folder).rglob("*") if file.suffix in (".plist", ".net", ".json"))
+
+
+def container(out):
+    return emit(program(out, "h13")).data
+
+
+def sections(out):
+    names = set()
+    for segment in emit(program(out, "h13")).segments:
+        names |= {segment.name, *(section.name for section in segment.sections)}
+    return names
+
+
+def table(name):
+    return knots_of(name)
+
+
+def phases():
+    return PHASES
+
+
+def exports():
+    return EXPORTS
+
+
+def epilogue_slots():
+    return len(SLOTS)
+
+
+def pairs(program_):
+    return [step for step in program_.steps if len(step) == 2]
+
+
+def in_order(program_):
+    seen = set()
+    for layer in program_.layers:
+        if any(isinstance(source, int) and source not in seen for source in layer.inputs):
+            return False
+        seen.add(layer.number)
+    return True
+
+
+def tests(file, name):
+    """Whether the test that shows a statement exists; the suite runs it."""
+    functions = ast.walk(ast.parse((HERE / file).read_text(encoding="utf-8")))
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in functions)
+
+
+@cache
+def all_messages():
+    """Every string of the vendor's validators and code generators that a refusal can quote."""
+    listed = [string for layer in store.load("layers")["layers"] for string in layer["reject_strings"]]
+    rules = (*store.load("validators")["validators"], *store.load("gate_limits")["rules"])
+    return " ".join((*listed, *map(str, rules)))
+
+
+def weight_paths(chip):
+    return {weight.path for weight in program(big_conv(), chip).weights if weight.path}
+
+
+def legacy_generations():
+    return [row["generation"] for row in store.load("td_generations")["generations"] if row["generation"] < 7]
+
+
+def image_formats(chip):
+    return set(af.target(chip).image_formats)
+
+
+@lru_cache(maxsize=1)
+def reached_slots():
+    """Slots that some small graph reaches."""
+    from aneforge.study.model import compile as compiled
+
+    graphs = [
+        (biased().relu(), "m1"),
+        (conv().relu().tanh(), "m1"),
+        (af.conv(x4(), kernel(8, 8, 1, 1)).transpose([0, 3, 2, 1]), "m1"),
+        (af.quantize(conv().relu(), 0.1, 0), "m4"),
+        (af.upsample_bilinear(conv()), "m2"),
+        (conv().relu() * 2.0 + 1.0, "m1"),
+    ]
+    return {slot.slot for out, chip in graphs for layer in compiled(out, target=chip).program.layers for slot in layer.slots}
+
+
+def choice_about(words_):
+    return any(words_ in f"{row['subject']} {row['choice']}" for row in store.load("choices")["choices"].values())
