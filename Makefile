@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test quick test-torch test-models test-page test-long test-search snapshots fuzz lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test quick test-torch test-models test-page test-long test-search snapshots score fuzz lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -93,6 +93,10 @@ test-search: $(VENV)/.installed-dev
 # What every command prints on a small example, kept as tests/snapshots/*.txt. Read the difference before you commit it.
 snapshots: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 tests/test_cli_snapshots.py --write-snapshots
+
+# How the project stands to every statement of the seed documents; each is shown by a call.
+score: $(VENV)/.installed-dev
+	$(BIN)/python tools/seed_score.py
 
 # Damaged compiled programs of every generation, many more than the tests take.
 fuzz: $(VENV)/.installed-dev

@@ -5,6 +5,7 @@ statement in our words, and a call that shows it. ``=`` is implemented; an id (C
 that the id gives, which users see; ``- U..`` is unreachable by construction, for the reason of that choice.
 """
 
+# ruff: noqa: F401 - the calls in the rows use these names
 from __future__ import annotations
 
 import ast
@@ -27,9 +28,11 @@ from aneforge.chips.chip import compiler_target
 from aneforge.chips.evidence import conflict
 from aneforge.codegen.emission import emit
 from aneforge.compiler.fuse.slots import SLOTS
+from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.refusal import CompileError
 from aneforge.engine.native import layer_types
+from aneforge.engine.spec import spec
 from aneforge.sim.tables import knots_of
 from aneforge.study.validate import EXPORTS, validate_layer
 
@@ -141,7 +144,9 @@ def attention():
 
 def two_heads():
     q, k, v = (af.input((64, 32), name=name) for name in "qkv")
-    heads = [(q[:, part] @ k[:, part].transpose([1, 0])).softmax(-1) @ v[:, part] for part in (slice(0, 16), slice(16, 32))]
+    heads = [
+        (q[:, part] @ k[:, part].transpose([1, 0])).softmax(-1) @ v[:, part] for part in (slice(0, 16), slice(16, 32))
+    ]
     return af.concat(heads, 1)
 
 
@@ -163,7 +168,7 @@ def threes():
 
 
 def affine():
-    return af.affine(x4(), [[1.0, 0.0, 0.1], [0.0, 1.0, 0.2]], 16, 16)
+    return af.affine(x4(), [[1.0, 0.0, 0.1, 0.0, 1.0, 0.2]], 16, 16)
 
 
 def resample():
@@ -179,7 +184,7 @@ def argmax_all():
 
 
 def bridge_unflatten():
-    return af.bridge("Unflatten", af.input((1, 64, 1, 1)), channels=4, height=4, width=4)
+    return af.bridge("Unflatten", af.input((1, 64, 1, 1)), destination_size=(4, 4, 4))
 
 
 def bump():
@@ -196,7 +201,7 @@ def hal(name):
 
 
 def targets():
-    return all_targets(only_28=True)
+    return list(all_targets(only_28=True))
 
 
 def backend(name):
@@ -212,8 +217,21 @@ def layers(out, chip):
     return [layer.op for layer in program(out, chip).layers if layer.op != "reshape"]
 
 
+def engine_layers(out, chip):
+    """The layers without views and without transposes, which the layout of a port may need."""
+    return [op for op in layers(out, chip) if op != "transpose"]
+
+
+def separate_transposes(out):
+    """Transposes between other layers: those of ports and of the transpose engine are free."""
+    whole = program(out, "m1")
+    inner = [layer for layer in whole.layers if layer.op == "transpose" and layer.engine not in ("TE", "DMA")]
+    ends = {name for layer in whole.layers for name in layer.inputs if isinstance(name, str)}
+    return sum(not (set(layer.inputs) & ends) for layer in inner)
+
+
 def slots(out, chip):
-    return [slot.slot for layer in program(out, chip).layers for slot in layer.slots]
+    return [slot.name for layer in program(out, chip).layers for slot in layer.slots]
 
 
 def ok(out, chip):
@@ -227,12 +245,22 @@ def ok_route(out, chip, route):
 def status(out, chip):
     """How the last op of a graph stands on a chip."""
     report = af.preflight(out, chip)
-    return next(entry.status for group in (report.reject, report.decompose, report.native) for entry in group if entry.op == out.op)
+    return next(
+        entry.status
+        for group in (report.reject, report.decompose, report.native)
+        for entry in group
+        if entry.op == out.op
+    )
 
 
 def stage(out, chip):
     report = af.preflight(out, chip)
-    return next(entry.stage for group in (report.reject, report.decompose, report.native) for entry in group if entry.op == out.op)
+    return next(
+        entry.stage
+        for group in (report.reject, report.decompose, report.native)
+        for entry in group
+        if entry.op == out.op
+    )
 
 
 def confidence(op, chip):
@@ -330,23 +358,34 @@ def differs(fact):
     return bool(fact.conflict_id)
 
 
+def same_after_netplist(out):
+    """Whether a graph that was written as a netplist and read again is the same program."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "net.plist"
+        af.save_netplist(out, file)
+        return layers(af.load(file), "m1").count("sdpa") == layers(out, "m1").count("sdpa") == 1
+
+
 def netplist(out):
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        af.save_netplist(out, Path(folder) / "net")
-        return "".join(file.read_text(errors="ignore") for file in Path(folder).rglob("*") if file.suffix in (".plist", ".net", ".json"))
+        af.save_netplist(out, Path(folder) / "net.plist")
+        return "".join(
+            file.read_text(errors="ignore")
+            for file in Path(folder).rglob("*")
+            if file.suffix in (".plist", ".net", ".json")
+        )
 
 
-def container(out):
-    return emit(program(out, "h13")).data
+def sections(out, chip="h13"):
+    return {section.name.lower() for section in emit(program(out, chip)).sections}
 
 
-def sections(out):
-    names = set()
-    for segment in emit(program(out, "h13")).segments:
-        names |= {segment.name, *(section.name for section in segment.sections)}
-    return names
+def network_strings():
+    return " ".join(store.load("layers")["network_reject_strings"]["v"])
 
 
 def table(name):
@@ -417,7 +456,40 @@ def reached_slots():
         (af.upsample_bilinear(conv()), "m2"),
         (conv().relu() * 2.0 + 1.0, "m1"),
     ]
-    return {slot.slot for out, chip in graphs for layer in compiled(out, target=chip).program.layers for slot in layer.slots}
+    return {
+        slot.name
+        for out, chip in graphs
+        for layer in compiled(out, target=chip).program.layers
+        for slot in layer.slots
+    }
+
+
+def history(out, chip):
+    """What the compiler tells of a node that it did not fuse."""
+    return str(af.compile(out, target=chip).explain())
+
+
+@cache
+def states():
+    """The allocation states that small programs reach."""
+    graphs = [(two_convs(), "m1"), (spelled_out(), "m1"), (forked(), "m1"), (attention(), "m1")]
+    graphs += [(two_convs().relu() + x4(), "m1"), (af.input((1, 64, 512, 512)).relu().square(), "m1")]
+    graphs += [((x4() + 1.0).sin(), "m1"), (af.input((1, 64, 512, 512)).abs().square().softmax(1).square(), "m1")]
+    return {int(layer.allocation) for out, chip in graphs for layer in program(out, chip).layers}
+
+
+def ring():
+    return af.ring_write(af.input((1, 8, 1, 4)), af.live_state((1, 8, 1, 64), "cache"))
+
+
+def takes_yuv420(chip):
+    """Whether a chip takes a port of a planar YUV format with quarter-size colour."""
+    return ok(af.image_input((1, 3, 16, 16), format="YUV420"), chip)
+
+
+def warned_kinds_on(host, call):
+    with environment(host):
+        return warned_kinds(call)
 
 
 def choice_about(words_):
