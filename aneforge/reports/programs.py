@@ -93,7 +93,20 @@ def _program(names: Sequence[str], split: Partition, estimate: Estimate, by_name
         tuple(sorted(choice for choice in assumed if choice)),
         tuple(_facts(split, steps)),
         stats,
+        _chain(split) if stats["layers"] <= _MOST_CHAINED else "",
     )
+
+
+_MOST_CHAINED = 40
+"""Layers of a program whose way to task words is on the page; ``aneforge compile --show all`` has that of any."""
+
+
+def _chain(split: Partition) -> str:
+    """The way of each region's program, one below the other."""
+    chains = {number: model.chain().text() for number, model in split.models.items()}
+    if len(chains) == 1:
+        return next(iter(chains.values()))
+    return "\n".join(f"region {number}\n{chain}" for number, chain in chains.items())
 
 
 def _layers(split: Partition, estimate: Estimate, by_name: Mapping[str, int]) -> Iterator[LayerRow]:

@@ -226,6 +226,8 @@ class ProgramRow(ReportRow):
     facts: tuple[FactRow, ...] = ()
     """What the passes of its steps read."""
     stats: dict[str, Any] = field(default_factory=dict)
+    chain: str = ""
+    """What every phase changed, the memory map and the task words; empty for a program of many layers."""
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,12 @@ function drawListing() {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
 }
+function drawChain() {
+  const chip = chips[state.chip], chain = programs[chip.program].chain || "";
+  byId("chain-note").textContent = `${chain ? "The same as" : "The program has too many layers for this page. Run"} aneforge compile ${data.model.name} --target ${chip.name} --show all`;
+  byId("chain-text").textContent = chain;
+  byId("chain-text").hidden = !chain;
+}
 function portRows(ports, way) {
   return ports.map((port) => el("tr", {}, el("th", { scope: "row" }, port.name), el("td", {}, way), el("td", {}, shape(port.shape)), el("td", {}, port.dtype)));
 }

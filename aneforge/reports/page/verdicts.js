@@ -30,6 +30,7 @@ function choose(place) {
   drawPlaced();
   drawCharts();
   drawListing();
+  drawChain();
   drawChanges();
   drawWeights();
   drawOps();
