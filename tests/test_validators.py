@@ -192,8 +192,13 @@ def test_a_warning_is_no_reject():
 
 def test_table_22_4():
     """The five exports that are not about one layer."""
-    rows = {row["name"]: row["role"] for row in store.load("layers")["non_layer_exports"]}
-    assert set(EXPORTS) == set(rows)
+    assert set(EXPORTS) == {
+        "_ANECValidate",
+        "_ANECValidateMPSModule",
+        "_ANECValidateMPSModuleCreate",
+        "_ANECValidateMutableProcedureInfo",
+        "_ANECValidateNetworkCreate",
+    }
     import aneforge.study.validate as home
 
     assert all(callable(getattr(home, name)) for name in EXPORTS.values())
@@ -290,7 +295,6 @@ def test_table_26_1(op):
     ],
 )
 def test_table_26_2(atom, tag, broken):
-    assert atom in {row["atom"] for row in store.load("layers")["atoms_table_26_2"]}
     params, bottoms, fields, _ = CASES[tag]
     assert validate_layer(tag, params, bottoms, "m1", fields=fields).accepted
     assert not validate_layer(tag, broken.get("params", params), broken.get("bottoms", bottoms), "m1").accepted

@@ -1,7 +1,8 @@
 """Bring the published facts into the package: ``python tools/import_facts.py FACTS_FOLDER``.
 
 The facts arrive as one JSON file per topic, where every value repeats its ``src`` and ``conf``. Two things
-change on the way in, and nothing is lost (``tests/test_import.py`` unpacks everything again and compares):
+change on the way in, and nothing that is read is lost (``tests/test_import.py`` unpacks everything again and compares;
+what no module reads is named in ``LEFT_OUT`` and stays outside):
 
 * evidence is interned: a file holds each distinct (sources, confidence) pair once, in ``evidence``, and a
   record names it by number in ``e``;
@@ -41,6 +42,45 @@ TOPICS = (
     "td_generations",
     "enums",
 )
+LEFT_OUT = {
+    "targets": (
+        "family8_enum family5_enum version_to_family_map subtype_to_td_generation suffix_to_num_nes m_to_h_rule "
+        "soc_ids soc_ids_note name_parser unknown_name tiers_ch34"
+    ),
+    "hal_fields": "holdouts",
+    "ops": ("high_floor_instantiations template_instantiation_counts region_ops texture_gated_dynamic_legality"),
+    "layers": (
+        "non_layer_exports feature_gated_validators no_exported_validator classes_table_26_1 atoms_table_26_2 "
+        "anec_attribute_schema lut_custom"
+    ),
+    "limits": "preflight_axis_rule slice_hazard",
+    "numerics": "divergence_axes kernel_divergence_table_35_3 m1_blocks_table_35_4",
+    "fusion": (
+        "phases epilogue_slots atom_order patterns barriers undo matmul_to_conv activation_fold_example "
+        "allocation_types chaining ocg bank conv_kernel_rewrite segment_cut goc_location"
+    ),
+    "compression": (
+        "universal palette_alt kernel_format_enum element_types kernel_unit_sections ocg_record "
+        "coefficient_streams codegen_version_matrix codegen_feature_first conflict_note zero_skip "
+        "fp16_format_rule weight_tile_stride weight_lanes"
+    ),
+    "cost_model": (
+        "scaling_rules curves_missing soc_params core_scaling_m1 roofline_m1 roofline_m5 roofline_m6 roofline_m4 "
+        "other_measured machines dispatch_budget_m1_us fusion_amortization_m1 m5pro_fits kernel_data"
+    ),
+    "td_generations": (
+        "reported_defect crosscompiled image_kb opcode_words_h13 conv_cfg_word block_bases register_groups_ch20 "
+        "register_groups_note stream_format header_words_v24 header_words_h13 ne_word_v24 kernel_word_v24 pe_ops "
+        "format_codes feature_first_generation regressions dead_through_24 dma_encoding"
+    ),
+    "enums": (
+        "activation_token dtype_serialized symbolized zin non_linear_mode opcode tensor_format dma_format_check "
+        "small_source_mode hw_channel_format hw_kernel_format ne_op_mode_remap_td19 task_type_v24 allocation_type "
+        "reduction_kind reduction_to_atomic interchange e5_tensor_type e5_op_type buffer_usage mil_blob_dtype "
+        "neuron_types_10_26_6 ne_patterns_10_26_6 engine_classes attribute_keys legacy_opcode_hint"
+    ),
+}
+"""Records of the collections that no module reads: prose, counts, and tables that a newer file states better."""
 SECOND, THIRD = "second", "third"
 SECOND_TOPICS = ("lifecycle",)
 PROGRAM = "hwx"
@@ -106,6 +146,8 @@ def read_topic(folder: Path, topic: str) -> dict[str, Any]:
     if topic in SECOND_TOPICS:
         return read_json(folder / SECOND / f"{topic}.json")
     facts = read_json(folder / f"{topic}.json")
+    for key in LEFT_OUT.get(topic, "").split():
+        del facts[key]
     if topic == "numerics":
         facts["facts"] += read_json(folder / SECOND / "numerics.json")["facts"]
     return facts

@@ -9,6 +9,7 @@ from aneforge.chips import store
 from aneforge.chips.assumed import fact_label
 from aneforge.compiler.legal.rules.base import RULES, rule_records
 from aneforge.engine.native import LayerType, layer_types
+from aneforge.study import validate
 from aneforge.study.validate import EXPORTS
 
 __all__ = ["validators"]
@@ -29,8 +30,9 @@ def validators() -> str:
         "| exported function | what it is for | here |",
         "| --- | --- | --- |",
     ]
-    for row in store.load("layers")["non_layer_exports"]:
-        parts.append(f"| `{row['name']}` | {row['role']} | `aneforge.study.validate.{EXPORTS[row['name']]}` |")
+    for exported, own in EXPORTS.items():
+        role = (getattr(validate, own).__doc__ or "").partition(".")[0]
+        parts.append(f"| `{exported}` | {' '.join(role.split())} | `aneforge.study.validate.{own}` |")
     parts += [
         "",
         "`aneforge.study.validate.validate_program` is the third layer: the loader's checks of a program.",
