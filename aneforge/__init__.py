@@ -104,6 +104,7 @@ _HOMES: dict[str, dict[str, str]] = {
         ),
         "aneforge.graph.ops.geometry": "cost_volume cross_correlation cross_product fps radius_search",
         "aneforge.graph.ops.ranking": "sort topk",
+        "aneforge.graph.ops.sampling": "crop_resize resample",
         "aneforge.graph.ops.slices": "dynamic_slice input_view",
         "aneforge.graph.ops.state": "live_state ring_read ring_write",
         "aneforge.engine.authoring": "bridge pwl",

@@ -21,7 +21,7 @@ from aneforge.graph.ops.layers import (
 )
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.ranking import arg_min_max, global_arg, sort_vectors, topk_vectors
-from aneforge.graph.ops.sampling import crop_resize, resample
+from aneforge.graph.ops.sampling import native_crop_resize, native_resample
 from aneforge.graph.ops.slices import gather_places, slice_from
 from aneforge.graph.ops.spatial import space_to_depth
 from aneforge.graph.tensor import Tensor
@@ -30,14 +30,14 @@ from aneforge.graph.traits import GraphTrait
 __all__ = [
     "arg_min_max",
     "attention",
-    "crop_resize",
     "gather_places",
     "global_arg",
     "kernel_rasterizer",
+    "native_crop_resize",
     "native_pixel_shuffle",
     "native_pixel_unshuffle",
+    "native_resample",
     "native_unflatten",
-    "resample",
     "slice_from",
     "sort_vectors",
     "topk_vectors",

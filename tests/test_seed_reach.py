@@ -1,0 +1,222 @@
+"""What the seeds say and a user's graph must reach: authored, loaded from files, checked, compiled and simulated.
+
+Each test names the statement of a seed (S22, S24, S26, S35, SXC) or the id of a fact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from cli_kit import run
+from onnx import TensorProto, helper, numpy_helper
+
+import aneforge as af
+from aneforge.chips import all_targets
+
+MACS = ("m1", "m2", "m3", "m4", "m5", "m6")
+AFFINE = "affine transform is not supported on this architecture"
+RNG = np.random.default_rng(11)
+IMAGE = RNG.normal(size=(1, 3, 6, 8)).astype(np.float16)
+GRID = RNG.uniform(-1.2, 1.2, (1, 4, 5, 2)).astype(np.float16)
+BOXES = np.array([[0, 1, 4, 6], [1.5, 2, 5, 7], [-1, 0, 3, 3]], np.float16)
+
+
+def onnx_file(path, node, inputs, stored=()):
+    """A model of one node; ``inputs`` and ``stored`` are arrays by name."""
+    kinds = {np.dtype(np.int64): TensorProto.INT64}
+    ports = [
+        helper.make_tensor_value_info(name, kinds.get(array.dtype, TensorProto.FLOAT), array.shape)
+        for name, array in inputs.items()
+    ]
+    weights = [numpy_helper.from_array(array, name) for name, array in dict(stored).items()]
+    graph = helper.make_graph([node], "g", ports, [helper.make_tensor_value_info("y", 1, None)], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+    return str(path)
+
+
+def by_onnx(path, feeds):
+    """The numbers of ONNX's own evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(path).run(None, feeds)[0]
+
+
+def verdicts(model):
+    return {chip: af.preflight(model, chip).ok for chip in MACS}
+
+
+# F3: the samplers of the texture engine (S35 table 35.2, S24 table 24.2).
+
+
+def live_samplers():
+    x = af.input(IMAGE.shape, name="x")
+    return {
+        "resample": af.resample(x, af.input(GRID.shape, name="places")),
+        "crop_resize": af.crop_resize(x, af.input(BOXES.shape, name="places"), 3, 4, sampling_mode="ALIGN_CORNERS"),
+    }
+
+
+FEEDS = {"resample": {"x": IMAGE, "places": GRID}, "crop_resize": {"x": IMAGE, "places": BOXES}}
+
+
+@pytest.mark.parametrize("op", FEEDS)
+def test_f3_samplers_run_natively_from_a14(op):
+    """S35 table 35.2: crop-resize and resample are native on A14 through A18; S24: A14 brings the samplers."""
+    model = live_samplers()[op]
+    for chip in ("h14", "h14g", "h15", *(["h16", "h17s", "h18"] if op == "resample" else [])):
+        compiled = af.compile(model, target=chip)
+        assert [layer.op for layer in compiled.program.layers if layer.engine == "TE"] == [op]
+        assert not compiled.program.rewrites
+        result = np.asarray(compiled(**FEEDS[op]), np.float64)
+        np.testing.assert_allclose(result, compiled.reference(**FEEDS[op]), atol=2e-3)
+
+
+@pytest.mark.parametrize("chip", ["h11", "h12", "h13", "h13g", "t1"])
+@pytest.mark.parametrize("op", FEEDS)
+def test_f3_samplers_are_rejected_below_a14(op, chip):
+    """SXC: texture-engine ops (crop_resize, resample, affine, A14+) hard-reject below their floor; S26: the compiler
+    reports that the affine transform is not supported on this architecture."""
+    with pytest.raises(af.CompileError) as caught:
+        af.compile(live_samplers()[op], target=chip)
+    if chip in ("h13", "h13g", "t1"):
+        assert f"{op} is not available on {chip} by the conversion route: the chip has no texture engine" in str(
+            caught.value
+        )
+        assert AFFINE in str(caught.value)
+
+
+def test_f3_crop_resize_is_refused_as_measured_on_an_m5_alone():
+    """C12: the floor stays for legality, and the op is marked as not reachable where an M5 showed it."""
+    model = live_samplers()["crop_resize"]
+    assert verdicts(model) == {"m1": False, "m2": True, "m3": True, "m4": False, "m5": False, "m6": False}
+    for chip, confidence in (("m4", "predicted"), ("m5", "measured"), ("m6", "predicted")):
+        (finding,) = af.preflight(model, chip).reject[0].findings
+        assert (finding.rule, finding.evidence.confidence) == ("sweep", confidence)
+        with pytest.raises(af.CompileError, match=confidence):
+            af.compile(af.bridge("CropResize", [af.input(IMAGE.shape), [[0, 0]]], crop_dims=[2, 2], output_dims=[4, 4]),
+                       target=chip)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", FEEDS)
+def test_f3_stored_places_have_another_form_below_the_floor(op):
+    """S24: the compiler decomposes or rejects depending on whether a legal decomposition exists (U19)."""
+    x = af.input(IMAGE.shape, name="x")
+    stored = af.resample(x, GRID, padding_value=0.5) if op == "resample" else af.crop_resize(x, BOXES, 3, 4)
+    assert all(verdicts(stored).values())
+    name = {"resample": "stored-grid", "crop_resize": "stored-boxes"}[op]
+    entry = af.preflight(stored, "m1").decompose[0]
+    assert entry.rewrite == name
+    for chip in ("m1", "m2"):
+        compiled = af.compile(stored, target=chip)
+        np.testing.assert_allclose(compiled(IMAGE), compiled.reference(IMAGE), atol=4e-3)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda x: af.resample(x, af.input((1, 2, 4, 5))), r"the grid is \[1, 2, 4, 5\]; expected \[1, H, W, 2\]"),
+        (lambda x: af.resample(x, af.input((2, 4, 5, 2))), r"expected \[1, H, W, 2\]: column and row of each place"),
+        (lambda x: af.crop_resize(x, af.input((3, 5)), 2, 2), r"boxes are \[3, 5\]; expected \[count, 4\]"),
+        (lambda x: af.crop_resize(x, af.input((4,)), 2, 2), r"boxes are \[4\]; expected \[count, 4\]"),
+        (lambda x: af.resample(x, GRID, "cubic"), "sampling_mode is 'cubic'; choose one: bilinear, nearest"),
+        (lambda x: af.crop_resize(x, BOXES, 0, 2), "target_height must be at least 1, not 0"),
+    ],
+)
+def test_f3_places_of_the_wrong_shape_are_one_line(build, message):
+    with pytest.raises(af.GraphError, match=message) as caught:
+        build(af.input(IMAGE.shape))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("op", FEEDS)
+def test_f3_core_ml_ops_become_the_graphs(op, tmp_path):
+    """The Core ML ops load as these ops and the gate decides; what the graph writes, it reads back."""
+    path = tmp_path / "model.mlpackage"
+    af.export_coreml(live_samplers()[op], path)
+    model = af.load(str(path))
+    assert [node.op for node in model.operations] == [op]
+    assert verdicts(model) == verdicts(live_samplers()[op])
+    assert af.preflight(model, "m1").reject[0].string == AFFINE
+    feeds = [FEEDS[op][node.name] for node in model.inputs]
+    want = af.compile(live_samplers()[op], target="m2")(**FEEDS[op])
+    np.testing.assert_array_equal(af.compile(model, target="m2")(*feeds), want)
+
+
+def test_f3_core_ml_boxes_of_the_wrong_shape_are_one_line(tmp_path, monkeypatch, capsys):
+    import json
+
+    from aneforge.formats.ops.images import OPS
+
+    x = af.input(IMAGE.shape)
+    for boxes, wanted in ((af.input((3, 5)), "[count, 4]"), (np.zeros((2, 4, 4)), "[count, 4]")):
+        with pytest.raises(af.LoadError) as caught:
+            OPS["crop_resize"](x, boxes=boxes, box_indices=np.zeros(3))
+        assert str(caught.value) == f"boxes are {json.dumps(list(boxes.shape))}; expected {wanted}"
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("corners", [0, 1])
+def test_f3_grid_sample_of_onnx_is_a_resample(tmp_path, padding, mode, corners):
+    node = helper.make_node(
+        "GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding, align_corners=corners, name="warp"
+    )
+    feeds = {"x": IMAGE.astype(np.float32), "g": GRID.astype(np.float32)}
+    path = onnx_file(tmp_path / "warp.onnx", node, feeds)
+    model = af.load(path)
+    assert "resample" in [op.op for op in model.operations]
+    assert verdicts(model) == {chip: chip != "m1" for chip in MACS}
+    got = af.compile(model, target="m5")(*(feeds[node.name] for node in model.inputs))
+    np.testing.assert_allclose(got, by_onnx(path, feeds), atol=4e-3)
+
+
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+def test_f3_roi_align_of_onnx_is_a_crop_resize(tmp_path, mode):
+    """Boxes inside, partly outside and far outside of an image; the images of a batch are known."""
+    node = helper.make_node(
+        "RoiAlign", ["x", "rois", "images"], ["y"], output_height=3, output_width=2, sampling_ratio=2,
+        spatial_scale=0.5, coordinate_transformation_mode=mode,
+    )  # fmt: skip
+    image = RNG.normal(size=(2, 3, 6, 7)).astype(np.float16).astype(np.float32)
+    rois = np.array([[1, 1, 9, 11], [0, 3, 14, 8], [-3, 2, 20, 30], [0, 0, 4, 4]], np.float32)
+    feeds = {"x": image, "rois": rois}
+    path = onnx_file(tmp_path / "roi.onnx", node, feeds, {"images": np.array([0, 1, 1, 0])})
+    model = af.load(path)
+    assert [op.op for op in model.operations].count("crop_resize") == 3  # runs of boxes of one image
+    assert verdicts(model) == {"m1": False, "m2": True, "m3": True, "m4": False, "m5": False, "m6": False}
+    got = af.compile(model, target="m2")(*(feeds[node.name] for node in model.inputs))
+    np.testing.assert_allclose(got, by_onnx(path, feeds), atol=6e-3)
+
+
+def test_f3_the_listing_names_ops_that_exist(monkeypatch, capsys):
+    """`aneforge ops` has both from M2 on, and users can write what it lists."""
+    for op in FEEDS:
+        status, text, _ = run(f"ops {op} --target m1,m2", monkeypatch, capsys)
+        assert status == 0
+        assert "reject" in text
+        assert "native" in text
+        assert callable(getattr(af, op))
+
+
+def test_f3_numbers_are_labelled_as_assumed():
+    """No chip was measured: the fidelity report says so."""
+    report = af.fidelity(live_samplers()["resample"], target="m2")
+    assert "assumed" in str(report)
+
+
+def test_affine_runs_on_the_texture_engine_from_a14():
+    """S22: an affine transform without the texture engine returns "affine transform is not supported ..."; S26: it is
+    accepted from the A14 generation and rejected on the M1."""
+    x, turn = af.input(IMAGE.shape, name="x"), af.input((1, 6), name="turn")
+    model = af.affine(x, turn, 6, 8)
+    for chip in all_targets(only_28=True):
+        if chip.is_reference or chip.family8 is None:
+            continue
+        if chip.hal["texture_engine"].value:
+            program = af.compile(model, target=chip.name).program
+            assert [layer.engine for layer in program.layers if "AffineTransform" in layer.op] == ["TE"]
+        else:
+            with pytest.raises(af.CompileError) as caught:
+                af.compile(model, target=chip.name)
+            assert AFFINE in str(caught.value) or "MIL is only supported for H13+" in str(caught.value)
