@@ -1033,6 +1033,32 @@ case(
     np.array([[0.0, 1.0], [2.0, 3.0]]),
 )
 
+case(
+    "conv3d",
+    lambda x: af.conv3d(x, np.arange(12.0).reshape(2, 1, 2, 3, 1) / 8, (1, 1, 2), (1, 0, 0, 1, 0, 0)),
+    lambda x: np.array(
+        [
+            [
+                [
+                    [
+                        sum(
+                            x[0, 0, d + i - 1, h + j, 2 * w] * (o * 6 + i * 3 + j) / 8
+                            for i in range(2)
+                            for j in range(3)
+                            if d + i >= 1 and h + j < 4
+                        )
+                        for w in range(2)
+                    ]
+                    for h in range(3)
+                ]
+                for d in range(2)
+            ]
+            for o in range(2)
+        ]
+    )[None],
+    drawn(1, 1, 2, 4, 3),
+)
+
 # Ops that no engine has.
 
 case("one_hot", lambda x: af.one_hot(x, 4), lambda x: np.eye(4)[x.astype(int)], np.array([[0.0, 3.0], [2.0, 1.0]]))

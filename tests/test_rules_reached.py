@@ -310,6 +310,12 @@ REACHED_LATER = [
         (512, "m5"),
     ),
     (
+        "legacy-forms legacy-broadcast",
+        lambda truth: x(1, 8, 1, 4).greater(0.0).tile([1, 1, 4, 1]) if truth else x(1, 8, 1, 4).tile([1, 1, 4, 1]),
+        (True, "h11"),
+        (False, "h11"),
+    ),
+    (
         "legacy-forms legacy-divide",
         lambda stored: x(1, 8, 4, 4) / (4.0 if stored else x(1, 8, 4, 4)),
         (False, "h11"),

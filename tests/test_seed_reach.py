@@ -220,3 +220,94 @@ def test_affine_runs_on_the_texture_engine_from_a14():
             with pytest.raises(af.CompileError) as caught:
                 af.compile(model, target=chip.name)
             assert AFFINE in str(caught.value) or "MIL is only supported for H13+" in str(caught.value)
+
+
+def test_f3_a_netplist_states_places_in_pixels_only(tmp_path):
+    """layers.json Resample: SamplingMethod is its only published key, so coordinates from -1 to 1 would be lost."""
+    x, grid = af.input(IMAGE.shape, name="x"), af.input(GRID.shape, name="grid")
+    with pytest.raises(af.AneforgeError, match="places in pixels with zeros outside only"):
+        af.save_netplist(af.resample(x, grid, "nearest"), tmp_path / "net.plist")
+    pixels = af.resample(x, grid, "nearest", 0.0, "unnormalized")
+    path = af.save_netplist(pixels, tmp_path / "net.plist").path
+    again = af.compile(af.load(str(path)), target="m2")
+    feeds = {"x": IMAGE, "grid": GRID * 4}
+    np.testing.assert_array_equal(
+        np.asarray(again(**feeds)).reshape(pixels.shape), af.compile(pixels, target="m2")(**feeds)
+    )
+
+
+# Attested is not reachable: 3-D convolution (S24, S22, C08).
+
+VOLUME = RNG.normal(size=(1, 2, 4, 5, 6)).astype(np.float16)
+KERNEL = RNG.normal(size=(3, 2, 3, 2, 2)).astype(np.float16)
+
+
+@pytest.fixture
+def volumes(tmp_path):
+    """A file with one 3-D convolution."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 0, 0, 1, 1, 1], strides=[1, 2, 1], name="deep")
+    return onnx_file(
+        tmp_path / "volumes.onnx", node, {"x": VOLUME.astype(np.float32)}, {"w": KERNEL.astype(np.float32)}
+    )
+
+
+def test_conv3d_keeps_its_rank_and_fails_on_every_direct_route(volumes):
+    """S24: it still fails backend lowering on every device mask, returning the message that it is not supported on any
+    backend; S22: it has its capability byte yet fails backend lowering."""
+    model = af.load(volumes)
+    assert [node.op for node in model.operations] == ["conv3d"]
+    for chip in MACS:
+        with pytest.raises(af.CompileError, match="not supported on any backend") as caught:
+            af.compile(model, target=chip, route="direct")
+        assert "y: conv3d" in str(caught.value)
+        assert "C08" in str(caught.value)
+        assert "conv3d-as-planes" in str(caught.value)
+
+
+def test_conv3d_is_a_route_gate(volumes):
+    """C08: conversion refuses it where the seeds were measured, and a published h18g program (M6) holds it."""
+    model = af.load(volumes)
+    assert verdicts(model) == {chip: chip == "m6" for chip in MACS}
+    confidences = {chip: af.preflight(model, chip).reject[0].findings[0].evidence.confidence for chip in MACS[:-1]}
+    assert confidences == {"m1": "measured", "m2": "predicted", "m3": "predicted", "m4": "predicted", "m5": "measured"}
+    compiled = af.compile(model, target="m6")
+    assert [layer.op for layer in compiled.program.layers] == ["convolution"]
+    feeds = {"x": VOLUME.astype(np.float32)}
+    np.testing.assert_allclose(compiled(VOLUME), by_onnx(volumes, feeds), atol=2e-2)
+
+
+def test_conv3d_has_a_named_form_that_users_apply(volumes, tmp_path, monkeypatch, capsys):
+    """The 2-D form is offered by name, not taken in silence."""
+    status, text, _ = run(f"check {volumes} --target m1", monkeypatch, capsys)
+    assert status == 1
+    assert "conv3d-as-planes" in text
+    out = tmp_path / "planes.aneforge"
+    status, text, _ = run(f"tune {volumes} --form conv3d-as-planes --out {out}", monkeypatch, capsys)
+    assert status == 0
+    model = af.load(str(out))
+    assert all(verdicts(model).values())
+    want = by_onnx(volumes, {"x": VOLUME.astype(np.float32)})
+    np.testing.assert_allclose(af.compile(model, target="m1")(VOLUME), want, atol=2e-2)
+    with pytest.raises(af.AneforgeError, match="conv3d-as-planes fits nowhere in the model"):
+        af.apply_form(model, "conv3d-as-planes")
+    with pytest.raises(af.AneforgeError, match="not a form; choose one: "):
+        af.apply_form(model, "planes")
+    status, _, error = run(f"tune {volumes} --form conv3d-as-planes", monkeypatch, capsys)
+    assert status == 2
+    assert "--out" in error
+
+
+def test_conv3d_reads_back_from_core_ml(tmp_path):
+    x = af.input(VOLUME.shape, name="x")
+    af.export_coreml(af.conv3d(x, KERNEL, stride=(1, 2, 1)), tmp_path / "deep.mlpackage")
+    assert [node.op for node in af.load(str(tmp_path / "deep.mlpackage")).operations] == ["conv3d"]
+
+
+def test_conv3d_bad_input_is_one_line():
+    for settings, message in (
+        ({"stride": (1, 2)}, "stride takes one or three numbers, not 2"),
+        ({"pad": (1, 1)}, "pad has 2 numbers; expected one, or two for each of depth, height and width"),
+        ({"groups": 4}, "input channels 2 are not divisible by groups 4"),
+    ):
+        with pytest.raises(af.GraphError, match=message):
+            af.conv3d(af.input(VOLUME.shape), KERNEL, **settings)

@@ -73,3 +73,4 @@ from aneforge.graph.ops.spatial import (
 )
 from aneforge.graph.ops.state import live_state, ring_read, ring_write
 from aneforge.graph.ops.trainable import conv2d, conv_block, conv_param, group_norm_train
+from aneforge.graph.ops.volume import conv3d

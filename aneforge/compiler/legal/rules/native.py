@@ -284,8 +284,7 @@ RAISED = (
         "legacy-broadcast",
         "legacy-forms",
         "A broadcast of other types than fp16 there.",
-        "backend text",
-        "code generation",
+        stage="code generation",
     ),
     RaisedRule(
         "legacy-divide",
