@@ -12,7 +12,7 @@ from cli_kit import run
 from onnx import TensorProto, helper, numpy_helper
 
 import aneforge as af
-from aneforge.chips import all_targets
+from aneforge.chips import all_targets, store
 
 MACS = ("m1", "m2", "m3", "m4", "m5", "m6")
 AFFINE = "affine transform is not supported on this architecture"
@@ -93,9 +93,9 @@ def test_f3_crop_resize_is_refused_as_measured_on_an_m5_alone():
     for chip, confidence in (("m4", "predicted"), ("m5", "measured"), ("m6", "predicted")):
         (finding,) = af.preflight(model, chip).reject[0].findings
         assert (finding.rule, finding.evidence.confidence) == ("sweep", confidence)
+        unit = af.bridge("CropResize", [af.input(IMAGE.shape), [[0, 0]]], crop_dims=[2, 2], output_dims=[4, 4])
         with pytest.raises(af.CompileError, match=confidence):
-            af.compile(af.bridge("CropResize", [af.input(IMAGE.shape), [[0, 0]]], crop_dims=[2, 2], output_dims=[4, 4]),
-                       target=chip)  # fmt: skip
+            af.compile(unit, target=chip)
 
 
 @pytest.mark.parametrize("op", FEEDS)
@@ -311,3 +311,177 @@ def test_conv3d_bad_input_is_one_line():
     ):
         with pytest.raises(af.GraphError, match=message):
             af.conv3d(af.input(VOLUME.shape), KERNEL, **settings)
+
+
+# Two compile routes and their gates (S26): whole-tensor positions.
+
+
+def test_argmax_of_a_whole_tensor_has_two_gates():
+    """S26: the conversion route floors it above the M1, the direct-authoring route gates it on a feature byte that is
+    set from the A13 onward (C13); S35 table 35.2: floor F4."""
+    x = af.input((1, 4, 5, 6), name="x")
+    place = x.argmax(axis=None)
+    data = RNG.normal(size=x.shape).astype(np.float16)
+    for chip, by_conversion in (("m1", False), ("m2", False), ("m3", True), ("m4", True), ("m5", True), ("m6", True)):
+        assert af.preflight(place, chip, "conversion").ok == by_conversion
+        assert af.preflight(place, chip, "direct").ok
+        assert af.compile(place, target=chip)(data).item() == data.argmax()
+    refusal = af.preflight(place, "m1", "conversion").reject[0]
+    assert "use the direct route" in refusal.hint
+
+
+# The two oldest families (S35): broadcast.
+
+
+@pytest.mark.parametrize("chip", ["h11", "h12"])
+@pytest.mark.parametrize(
+    ("build", "layers"),
+    [
+        (lambda: af.input((1, 4, 1, 5)).tile([1, 1, 3, 1]), ["add"]),
+        (lambda: af.input((1, 1, 4, 5)).tile([1, 3, 1, 1]), ["matmul"]),
+        (lambda: af.input((1, 1, 1, 5)).tile([1, 4, 3, 1]), ["add", "matmul"]),
+        (
+            lambda: af.bridge(
+                "Broadcast", [af.input((1, 4, 1, 5))], BroadcastInfo=[{"Dimension": "Height", "Size": 3}]
+            ),
+            ["add"],
+        ),
+    ],
+)
+def test_legacy_broadcasts_are_reached_from_tile_and_broadcast(chip, build, layers):
+    """S35: a channel-group axis broadcasts as a matrix multiply by ones, and other axes as an elementwise add by
+    zero."""
+    program = af.compile(build(), target=chip).program
+    assert [layer.op for layer in program.layers] == layers
+    assert [record.rewrite for record in program.rewrites] == ["ones-and-zeros-for-broadcast"]
+
+
+def test_legacy_broadcasts_assert_fp16():
+    """S35: broadcast on the legacy families asserts fp16."""
+    truth = af.input((1, 4, 1, 5)).greater(0.0).tile([1, 1, 3, 1])
+    with pytest.raises(af.CompileError, match="this family broadcasts fp16 only"):
+        af.compile(truth, target="h11")
+    with pytest.raises(af.CompileError, match="anec.tile starts at family A13"):
+        af.compile(af.input((1, 4, 1, 5)).tile([1, 2, 1, 1]), target="h11")
+
+
+# Patch width (S35).
+
+
+@pytest.mark.parametrize(("width", "across"), [(8, 4), (16, 4), (17, 5), (128, 7), (512, 9), (1024, 9), (2048, 9)])
+def test_patch_width_is_the_log_of_the_width_within_the_clamps(tmp_path, width, across):
+    """S35: ComputeMaxPatchWidth returns a CeilLog2(width) bounded by the clamps at HAL+0x400 and 0x410; SetPatchWidth
+    writes four bits. Published programs of h16g show 7 at 128 columns, and 9 at 512, 1024 and 2048."""
+    a, b = (af.input((1, 1, 64, width), name=name) for name in "ab")
+    path = tmp_path / "add.hwx"
+    af.compile(a + b, target="m4").save(str(path))
+    from aneforge.codegen.anec import read_compiled
+
+    words = [
+        value
+        for task in read_compiled(str(path)).tasks
+        for _, value, at in task.written()
+        if at and at.name == "PatchCfg"
+    ]
+    assert {word & 0xF for word in words} == {across}
+
+
+def test_patch_width_of_a_max_pool_has_a_clamp_of_its_own():
+    """S35 table 35.6: 0x3f8 is the clamp for max-pool; no source gives its value (U161)."""
+    from aneforge.chips.assumed import compile_fact
+
+    clamp = compile_fact(af.target("m4"), "patch_width_clamp_maxpool")
+    assert (clamp.confidence, clamp.conflict_id) == ("inferred", "U161")
+
+
+# Image ports (S35, S24 field 0x668).
+
+
+def test_yuv_ports_are_taken_by_the_a15_tier_alone():
+    """S35: A15 is the only tier whose per-chip interchange-format table accepts YUV420 image input."""
+    luma, chroma = af.image_input((1, 1, 8, 6), format="&8f0", name="photo")
+    assert chroma.shape == (1, 2, 4, 3)
+    taking = set()
+    for chip in all_targets(only_28=True):
+        if not chip.is_reference:
+            try:
+                af.compile([luma, chroma], target=chip.name)
+                taking.add(chip.family5.name)
+            except af.CompileError as error:
+                assert "image port of format &8f0 is not published" in str(error) or "H13+" in str(error)  # noqa: PT017
+    assert taking == {"A15"}
+
+
+@pytest.mark.parametrize(("tag", "channels", "pixel"), [("&BGA", 4, 255), ("&L0h", 1, 0.5), ("&RhA", 4, 0.5)])
+def test_image_ports_by_format(tag, channels, pixel):
+    port = af.image_input((1, channels, 4, 4), format=tag, name="photo")
+    assert af.preflight(port.relu(), "m1").ok == (tag != "&RhA")
+    assert af.preflight(port.relu(), "m5").ok
+    kind = np.uint8 if pixel == 255 else np.float16
+    got = af.compile(port.relu(), target="m2")(np.full((1, channels, 4, 4), pixel, kind))
+    np.testing.assert_allclose(got, 1.0 if pixel == 255 else 0.5, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("tag", "shape", "message"),
+    [
+        ("BGRA", (1, 4, 4, 4), "'BGRA': not an image format; nearest: "),
+        ("&BGA", (1, 3, 4, 4), r"the first plane of &BGA is \[N, 4, H, W\], not \[1, 3, 4, 4\]"),
+        ("&8v0", (1, 1, 5, 4), "5 x 4 must be even"),
+        ("&L16", (1, 1, 4, 4), "&L16 holds uint16; ports of this graph are uint8 or fp16"),
+    ],
+)
+def test_unknown_image_formats_are_one_line(tag, shape, message):
+    with pytest.raises(af.GraphError, match=message) as caught:
+        af.image_input(shape, format=tag)
+    assert "\n" not in str(caught.value)
+
+
+# Ring buffers and the nine allocation types (S22 table 22.2).
+
+
+def test_ring_buffers_reach_allocation_6_and_never_7():
+    """S22: 6 is ring-buffer resident. 7 needs a chained producer; rings run on no engine that is chained (U162)."""
+    from aneforge.compiler.memory.allocation import Allocation
+    from aneforge.compiler.schedule.groups import _COMPUTE
+    from aneforge.compiler.schedule.layers import _RINGS, _class_of
+
+    x = af.input((1, 8, 4, 4), name="x")
+    model = x + af.ring_read(af.live_state((1, 8, 4, 5), "cache"), 3, 4)
+    states = [layer.allocation for layer in af.compile(model, target="m2").program.layers]
+    assert Allocation.RING in states
+    assert not {_class_of(f"anec.{kind}") for kind in _RINGS} & set(_COMPUTE)
+    kernel = np.ones((8, 8, 1, 1))
+    written = af.ring_write(af.conv(af.conv(x, kernel).relu(), kernel), af.live_state((1, 8, 4, 8), "cache"), 2)
+    program = af.compile(written, target="m2").program
+    assert Allocation.RING_DEPENDENT not in {layer.allocation for layer in program.layers}
+    assert "U162" in store.load("choices")["choices"]
+
+
+# Host detection (SXC): the environment names a target, not a family.
+
+
+@pytest.mark.parametrize("name", ["h17s", "h16g", "m2", "h13g"])
+def test_the_environment_names_the_target_of_a_compile(name, monkeypatch):
+    """SXC: ANEFORGE_TARGET is an arch string and an explicit override."""
+    monkeypatch.setenv("ANEFORGE_TARGET", name)
+    assert af.compile(af.input((1, 4, 8, 8)).relu()).target.name == af.target(name).name
+
+
+# The gain-offset guard (S22 table 22.3).
+
+
+def test_the_goc_guard_stands_on_the_rewrite_that_it_guards():
+    """S22: the elementwise-to-GOC rewrite needs exactly one live operand and one constant operand; add(conv_a, conv_b)
+    stays a real anec.add engine layer."""
+    x = af.input((1, 8, 8, 8), name="x")
+    kernel = RNG.normal(size=(8, 8, 3, 3))
+    a, b = af.conv(x, kernel, pad=1), af.conv(x, kernel * 2, pad=1)
+    joined = (a + b).named("joined")
+    biased = (joined.relu() + 1.5).named("biased")
+    model = af.compile(biased, target="m2")
+    assert "add" in [layer.op for layer in model.program.layers]
+    story = model.explain("joined")
+    assert story.barrier == "Must have 2 inputs when convert EW to GOC"
+    assert 'not folded: both operands are computed ("Must have 2 inputs when convert EW to GOC")' in str(story)
+    assert not model.explain("biased").barrier

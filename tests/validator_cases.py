@@ -209,7 +209,7 @@ CASES = {
         {"ScaleScalar": 2.0, "BiasScalar": 1.0},
         [MAP],
         {},
-        [no("Must have 2 inputs when convert EW to GOC", bottoms=[MAP, MAP, MAP])],
+        [no(ONE_LAYER.format(3, 1), bottoms=[MAP, MAP, MAP])],
     ),
     "Gather": (
         GATHER,

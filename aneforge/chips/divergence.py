@@ -225,13 +225,14 @@ def with_table(name: Chip) -> Target:
 # Ops of a graph by kind; an op that is called as its kind is not listed.
 _OPS_OF_KIND = {
     "slice": "reverse",
-    "conv": "dynamic_conv",
+    "conv": "dynamic_conv conv3d",
     "deconv": "conv_transpose",
     "matmul": "einsum cumsum cross_correlation",
     "attention": "sdpa",
     "recurrent": "rnn lstm gru",
     "resize": (
-        "upsample_nearest_neighbor upsample_bilinear resize_bilinear resize_nearest_neighbor crop_resize resample"
+        "upsample_nearest_neighbor upsample_bilinear resize_bilinear resize_nearest_neighbor crop_resize resample "
+        "native_crop_resize native_resample"
     ),
     "tanh": "scaled_tanh sinh",
     "trigonometric": "sin cos",
@@ -252,7 +253,7 @@ _OPS_OF_KIND = {
     ),
     "sort": "topk",
     "move": (
-        "input parameter const cast tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
+        "input parameter const cast image_plane tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
         "band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
         "dynamic_slice affine gather_places live_state ring_write ring_read native_pixel_shuffle "
         "native_pixel_unshuffle kernel_rasterizer"

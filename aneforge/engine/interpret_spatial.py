@@ -145,7 +145,9 @@ def _resample(op: Op, x: Array, grid: Array) -> Array:
         px = grid[i, 0, 0]
         py = grid[i, 0, 1] if grid.shape[2] == 2 else np.indices(px.shape)[0].astype(np.float64)
         if op.attrs["coordinate_mode"] == "NormalizedSymmetric":
-            edge = 0 if op.attrs["sampling_mode"] == "UnalignedCorners" else 1  # the ends are edges or centres of pixels
+            edge = (
+                0 if op.attrs["sampling_mode"] == "UnalignedCorners" else 1
+            )  # the ends are edges or centres of pixels
             px = (px + 1) * (w - edge) / 2 - (1 - edge) / 2
             py = (py + 1) * (h - edge) / 2 - (1 - edge) / 2 if grid.shape[2] == 2 else py
         elif op.attrs["coordinate_mode"] != "NonNormalized":

@@ -159,7 +159,9 @@ def crop_resize(op: Op, x: TensorType, boxes: TensorType) -> TensorType:
     check_dtype("operand 0", x, "f16")
     crops, least = op.attrs.get("crop_dims"), 4
     for name, sizes in (("output_dims", op["output_dims"]), ("crop_dims", crops)):
-        require(sizes is None or min(sizes) > 0, f"{name} = {sizes and list(sizes)}; expected 1 or more along each axis")
+        require(
+            sizes is None or min(sizes) > 0, f"{name} = {sizes and list(sizes)}; expected 1 or more along each axis"
+        )
     if crops is not None:
         least = 2
         for crop, axis in zip(crops, (3, 4), strict=True):

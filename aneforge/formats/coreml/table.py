@@ -93,8 +93,8 @@ computed while the program runs."""
 
 _FORMS = (
     "abs acos acosh add argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast "
-    "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop crop_resize cumsum depth_to_space dequantize elu "
-    "equal erf exp exp2 expand_dims flatten2d floor floor_div gather gelu greater greater_equal identity "
+    "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop crop_resize cumsum depth_to_space "
+    "dequantize elu equal erf exp exp2 expand_dims flatten2d floor floor_div gather gelu greater greater_equal identity "
     "instance_norm inverse layer_norm leaky_relu less less_equal linear linear_activation "
     "local_response_norm log logical_and logical_not logical_or logical_xor lstm matmul max_pool maximum "
     "minimum mod mul not_equal one_hot pad pixel_shuffle pixel_unshuffle pow prelu quantize random_normal "

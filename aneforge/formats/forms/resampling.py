@@ -355,7 +355,9 @@ def roi_align(
         points = cut_boxes(wide, regions * scale + shift, samples, *settings)
         return points if ratio == 1 else points.avg_pool(ratio, ratio)
     if isinstance(regions, Tensor):
-        raise NoForm("sampling_ratio 0 takes as many points as a region is large; with computed regions, state a ratio")
+        raise NoForm(
+            "sampling_ratio 0 takes as many points as a region is large; with computed regions, state a ratio"
+        )
     cells = []
     for region, sample in zip(np.asarray(regions, np.float64), known(samples, "batch_indices").tolist(), strict=True):
         left, top, right, bottom = region * scale - (0.5 if half_pixel else 0.0)

@@ -148,7 +148,9 @@ def transposed_convolution(
         reach = gaps[0] * (depth - 1)
         spread = padded(_insert_zeros(x, steps[0]), _depth_only(reach - cuts[0][0], reach - cuts[0][1]))
         if spread.shape[2] * depth > _MOST_PLANES:
-            raise NoForm(f"{spread.shape[2]} windows of {depth} planes are too many; the limit is {_MOST_PLANES:,} planes")
+            raise NoForm(
+                f"{spread.shape[2]} windows of {depth} planes are too many; the limit is {_MOST_PLANES:,} planes"
+            )
         planes, places = taps(spread, depth, 1, gaps[0])
         result = _planar_transposed(planes, _reverse_depth(kernel), bias, steps[1:], cuts[1:], gaps[1:], groups)
         return with_depth(result, x.shape[0], places)
@@ -247,7 +249,9 @@ def window_sum(x: Tensor, box: PoolWindow) -> Tensor:
     return _over_windows(x, ones, box.stride, pads, box.dilation)
 
 
-def _over_windows(x: Tensor, kernels: np.ndarray, stride: Sequence[int], pads: Pads, dilation: Sequence[int]) -> Tensor:
+def _over_windows(
+    x: Tensor, kernels: np.ndarray, stride: Sequence[int], pads: Pads, dilation: Sequence[int]
+) -> Tensor:
     """A kernel of known numbers for each channel; volumes plane by plane, as what the user wrote is no convolution."""
     settings: dict[str, Any] = {"stride": stride, "dilation": dilation, "groups": x.shape[1]}
     if x.ndim == 5:

@@ -98,7 +98,9 @@ class RESAMPLE:
     def shape(x, coordinates, sampling_mode, padding_value, coordinates_mode, align_corners):
         rank_is(x, 4, "input")
         if len(coordinates) != 4 or coordinates[0] != x[0] or coordinates[3] != 2:
-            raise GraphError(f"the grid is {list(coordinates)}; expected [{x[0]}, H, W, 2]: column and row of each place")
+            raise GraphError(
+                f"the grid is {list(coordinates)}; expected [{x[0]}, H, W, 2]: column and row of each place"
+            )
         return *x[:2], *coordinates[1:3]
 
     @staticmethod

@@ -36,9 +36,7 @@ class CONV3D:
         check_groups(x[1], weight, groups)
         if bias is not None and bias != (weight[0],):
             raise GraphError(f"bias of shape {list(bias)} must hold one value per output channel ({weight[0]})")
-        space = (
-            window(x[2 + i], weight[2 + i], stride[i], pad[2 * i], pad[2 * i + 1], dilation[i]) for i in range(3)
-        )
+        space = (window(x[2 + i], weight[2 + i], stride[i], pad[2 * i], pad[2 * i + 1], dilation[i]) for i in range(3))
         return (x[0], weight[0], *space)
 
     @staticmethod
@@ -99,7 +97,7 @@ def _folded(weight: Tensor) -> Tensor:
 
 
 def taps(x: Tensor, size: int, stride: int, dilation: int) -> tuple[Tensor, int]:
-    """The planes of every window along the depth, as channels [N * depth, C * size, H, W], and the number of windows."""
+    """The planes of every window along the depth, as channels [N * depth, C * size, H, W], and how many windows."""
     n, channels, planes, height, width = x.shape
     depth = window(planes, size, stride, 0, 0, dilation)
     places = [position * stride + tap * dilation for position in range(depth) for tap in range(size)]
