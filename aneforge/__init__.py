@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aneforge.advice.estimates import Estimates, estimate, estimate_all
     from aneforge.advice.form_search import tune
-    from aneforge.advice.forms import attention_tiles, tune_attention
+    from aneforge.advice.forms import apply_form, attention_tiles, tune_attention
     from aneforge.advice.precision import tune_precision
     from aneforge.chips import Fact, Family, Target, target
     from aneforge.chips.catalogue import (
@@ -104,8 +104,10 @@ _HOMES: dict[str, dict[str, str]] = {
         ),
         "aneforge.graph.ops.geometry": "cost_volume cross_correlation cross_product fps radius_search",
         "aneforge.graph.ops.ranking": "sort topk",
+        "aneforge.graph.ops.sampling": "crop_resize resample",
         "aneforge.graph.ops.slices": "dynamic_slice input_view",
         "aneforge.graph.ops.state": "live_state ring_read ring_write",
+        "aneforge.graph.ops.volume": "conv3d",
         "aneforge.engine.authoring": "bridge pwl",
         "aneforge.graph.ops.extra": (
             "band_part dropout gru lstm one_hot random_normal random_uniform reverse_sequence rnn scatter"
@@ -137,7 +139,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.study.programs": "Programs compile_all",
         "aneforge.compiler.program": "Program",
         "aneforge.compiler.refusal": "CompileError",
-        "aneforge.advice": "attention_tiles tune tune_attention tune_precision",
+        "aneforge.advice": "apply_form attention_tiles tune tune_attention tune_precision",
     },
     "Run in the simulator": {
         "aneforge.study.running": "RunResult run",

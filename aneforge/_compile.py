@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aneforge.chips.host import ENVIRONMENT, detect_family
-from aneforge.chips.names import arch_for_family, family_of_arch
+from aneforge.chips.host import host_target
+from aneforge.chips.names import family_of_arch
 from aneforge.chips.names import target as find_target
 from aneforge.errors import AneforgeError
-
-if TYPE_CHECKING:
-    from aneforge.chips.chip import Target
 
 __all__ = ["cross_compile_check"]
 
@@ -39,7 +35,7 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
     options = CompressionOptions.of(int8, None)
     if options is not None:
         graph, _ = compressed(graph, chip, options)
-    warn_divergence(graph, _host(), chip, stacklevel=3)
+    warn_divergence(graph, host_target(), chip, stacklevel=3)
     try:
         program = compile_target(graph, chip, route=route)
     except CompileError:
@@ -51,10 +47,3 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
             "one segment. Use af.compile."
         )
     return True
-
-
-def _host() -> Target:
-    """The engine to compare with: a named one as it is, a detected one by its family's representative."""
-    family = detect_family()
-    named = os.environ.get(ENVIRONMENT, "").strip()
-    return find_target(named if named else arch_for_family(family))

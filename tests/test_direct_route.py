@@ -36,11 +36,12 @@ FORMS = {
     "random_uniform": lambda x: x + af.random_uniform(IMAGE, 0.0, 1.0, seed=1),
     "real_div": lambda x: x / 3.0,
     "ring_read": lambda x: x + af.ring_read(af.live_state((1, 8, 4, 5), "cache"), 3, 4),
-    "resample": lambda x: native.resample(x, np.zeros((1, 2, 4, 4)), "NearestNeighbor"),
+    "resample": lambda x: af.resample(x, af.input((1, 4, 4, 2)), "nearest"),
+    "native_resample": lambda x: native.native_resample(x, np.zeros((1, 2, 4, 4)), "NearestNeighbor"),
 }
 """Forms that the cases of the graph ops do not have: the oldest chips divide by a stored number only, say."""
 
-MEASURED = {("crop_resize", "conversion", "h16s"), ("crop_resize", "conversion", "h17s")}
+MEASURED = {(op, "conversion", chip) for op in ("crop_resize", "native_crop_resize") for chip in ("h16s", "h17s")}
 """Where seed and silicon disagree: the A14 floor stays as legality, and M4 and M5 do not reach the op (C12)."""
 
 
@@ -149,7 +150,7 @@ def test_the_validators_take_the_units_of_what_is_native_when_authored(op):
 
 
 def test_every_op_is_asked_about():
-    assert len(OPS) == 156
+    assert len(OPS) == 159
     assert all(graphs(op) for op in OPS)
 
 

@@ -989,8 +989,8 @@ def naive_sample(x, row, column):
 
 
 case(
-    "resample",
-    native.resample,
+    "native_resample",
+    native.native_resample,
     lambda x, g: np.array(
         [[naive_sample(x, g[0, 1, i, j], g[0, 0, i, j]) for j in range(3)] for i in range(2)]
     ).transpose(2, 0, 1)[None],
@@ -998,8 +998,31 @@ case(
     drawn(1, 2, 2, 3) + 1.5,
 )
 case(
+    "resample",
+    af.resample,
+    lambda x, g: np.array(
+        [[naive_sample(x, g[0, i, j, 1] * 2 + 1.5, g[0, i, j, 0] * 2.5 + 2) for j in range(3)] for i in range(2)]
+    ).transpose(2, 0, 1)[None],
+    drawn(1, 2, 4, 5),
+    drawn(1, 2, 3, 2),
+)
+case(
     "crop_resize",
-    lambda x, boxes: native.crop_resize(x, boxes, (2, 2), (4, 4)),
+    lambda x, boxes: af.crop_resize(x, boxes, 2, 3, sampling_mode="ALIGN_CORNERS"),
+    lambda x, boxes: np.stack(
+        [
+            np.stack([[naive_sample(x, y, z) for z in np.linspace(left, right, 3)] for y in (top, bottom)]).transpose(
+                2, 0, 1
+            )
+            for top, left, bottom, right in boxes
+        ]
+    ),
+    drawn(1, 2, 4, 5),
+    np.array([[0.0, 1.0, 3.0, 4.0], [0.5, 1.0, 2.25, 1.0]]),
+)
+case(
+    "native_crop_resize",
+    lambda x, boxes: native.native_crop_resize(x, boxes, (2, 2), (4, 4)),
     lambda x, boxes: np.concatenate(
         [
             np.einsum("yh,nchw,xw->ncyx", DOUBLED, x[:, :, top : top + 2, left : left + 2], DOUBLED)
@@ -1008,6 +1031,32 @@ case(
     ),
     drawn(1, 2, 4, 5),
     np.array([[0.0, 1.0], [2.0, 3.0]]),
+)
+
+case(
+    "conv3d",
+    lambda x: af.conv3d(x, np.arange(12.0).reshape(2, 1, 2, 3, 1) / 8, (1, 1, 2), (1, 0, 0, 1, 0, 0)),
+    lambda x: np.array(
+        [
+            [
+                [
+                    [
+                        sum(
+                            x[0, 0, d + i - 1, h + j, 2 * w] * (o * 6 + i * 3 + j) / 8
+                            for i in range(2)
+                            for j in range(3)
+                            if d + i >= 1 and h + j < 4
+                        )
+                        for w in range(2)
+                    ]
+                    for h in range(3)
+                ]
+                for d in range(2)
+            ]
+            for o in range(2)
+        ]
+    )[None],
+    drawn(1, 1, 2, 4, 3),
 )
 
 # Ops that no engine has.

@@ -121,6 +121,9 @@ FORMS = {
     "reverse_sequence": lambda x: af.reverse_sequence(x, [3] * x.shape[1], 2, 1),
     "one_hot": lambda x: af.one_hot(x.round()[:, :, :, 0], 5),
     "band_part": lambda x: af.band_part(x, 1, 0),
+    "stored-grid": lambda x: af.resample(x, _places(1, 5, 6, 2), padding_value=1.5),
+    "stored-grid nearest": lambda x: af.resample(x, _places(1, 5, 6, 2) * 4, "nearest", 0.0, "unnormalized"),
+    "stored-boxes": lambda x: af.crop_resize(x, _places(3, 4) + np.array([0, 0, 5, 9]), 4, 3, pad_value=1.5),
     "cumsum": lambda x: x.cumsum(3),
     "prod": lambda x: (x * 0.5).prod(3),
     "rnn": lambda x: af.rnn(x[0], np.eye(x.shape[3]) * 0.5, np.eye(x.shape[3]) * 0.25, np.zeros(x.shape[3])),
@@ -157,6 +160,10 @@ FORMS = {
     "pool-for-reduction in steps": lambda x: x.upsample((7, 9)).mean([2, 3]),
     "pool-for-reduction of one axis": lambda x: x.amax(3),
 }
+
+
+def _places(*shape):
+    return np.random.default_rng(8).uniform(-1.25, 1.25, shape)
 
 
 def _kernel(*shape):

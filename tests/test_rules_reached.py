@@ -202,6 +202,18 @@ REACHED = [
     ("layer-norm-width", lambda n: x(4, n).layer_norm(np.ones(n), np.zeros(n)), (8193, "m5"), (8192, "m5")),
     ("layer-envelope", lambda n: af.lrn(x(1, n, 8, 8)), (16, "m5"), (15, "m5")),
     ("support-byte", lambda axis: af.minmax_norm(x(1, 8, 8, 16), axis), ("Channel", "m1"), ("Height", "m1")),
+    (
+        "resample-method",
+        lambda how: af.resample(x(1, 8, 8, 8), x(1, 4, 4, 2), how),
+        ("bilinear", "m5 direct"),
+        ("nearest", "m5 direct"),
+    ),
+    (
+        "sweep",
+        lambda live: af.crop_resize(x(1, 8, 8, 8), x(2, 4) if live else np.zeros((2, 4)), 4, 4),
+        (True, "m5"),
+        (False, "m5"),
+    ),
     ("topk-k", lambda n: af.topk(x(8, 16), n), (4, "m5"), (5, "m5")),
     ("arg-extent", lambda n: x(4, n).argmax(1), (2049, "m1"), (2048, "m1")),
     ("layer-envelope", lambda n: af.space_to_channel(x(1, 2, 4 * n, 4 * n), n), (5, "m5"), (6, "m5")),
@@ -296,6 +308,12 @@ REACHED_LATER = [
         lambda n: af.conv(x(1, n, 1, 1), weight(n, n, 1, 1)),
         (1024, "m5"),
         (512, "m5"),
+    ),
+    (
+        "legacy-forms legacy-broadcast",
+        lambda truth: x(1, 8, 1, 4).greater(0.0).tile([1, 1, 4, 1]) if truth else x(1, 8, 1, 4).tile([1, 1, 4, 1]),
+        (True, "h11"),
+        (False, "h11"),
     ),
     (
         "legacy-forms legacy-divide",

@@ -80,6 +80,7 @@ UNSAID = {
     "both concat inputs must have the same layout": "a layer has no layout: interleaves belong to ports",
     "Codegen Error: Invalid Texture CropCfg": "code generation (gate_limits.json CropResize)",
     "Invalid conv kernel %s = %zd, It should be in [%zd,%zd]": "conv-kernel-width and -height (gate_limits.json)",
+    "Must have 2 inputs when convert EW to GOC": "the guard of a rewrite, not of the layer (fusion.json, S22)",
     "Cannot decompose layer on this architecture": "gather-envelope (gate_limits.json)",
     "Circular buffer is not supported on this architecture": "an answer by name (gate_limits.json)",
     "NE Input Transpose is not supported for this arch": "one engine's; the compiler has other ways to transpose",

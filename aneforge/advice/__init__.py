@@ -13,7 +13,7 @@ HOMES = {
     "compression": "advise_weights",
     "compression_options": "ChipWeightAdvice WeightAdvice",
     "form_search": "SearchLimits search tune",
-    "forms": "attention_tiles tune_attention",
+    "forms": "apply_form attention_tiles tune_attention",
     "precision": "tune_precision",
     "proposals": "Figure",
     "ranking": "Advice PricedChange advise",

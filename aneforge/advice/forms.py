@@ -20,8 +20,9 @@ from aneforge.chips.chip import Target
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.rewrites.movement import PieceCut
 from aneforge.compiler.storage import Storage, streamed_storages
-from aneforge.errors import AneforgeError
-from aneforge.graph.forms import FormContext, OtherForm, Site, applied, scale_of
+from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError
+from aneforge.formats.arguments import Source, graph_of
+from aneforge.graph.forms import FormContext, OtherForm, Site, apart, applied, context_of, scale_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.layer_forms import OP_FORMS, layer_of
 from aneforge.graph.node import make
@@ -289,6 +290,18 @@ TILING_FORMS = (
 )
 PLAIN_FORMS = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
 """Forms that keep the weights as they are."""
+
+
+def apply_form(model: Source, name: str) -> Graph:
+    """A model with one form by name wherever it fits, without a search: the same inputs, outputs and names."""
+    graph, forms = graph_of(model), {form.name: form for form in PLAIN_FORMS}
+    if name not in forms:
+        raise UnknownNameError(f"{name!r}: not a form; choose one: {', '.join(forms)}")
+    context = context_of(graph)
+    sites = apart(site for node in graph.nodes if (site := forms[name].find(node, context)) is not None)
+    if not sites:
+        raise ArgumentError("form", f"{name} fits nowhere in the model ({forms[name].doc.rstrip('.')}).")
+    return applied(graph, sites)
 
 
 def _stored_as(storage: Storage) -> OtherForm:

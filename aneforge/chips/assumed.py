@@ -15,6 +15,7 @@ from aneforge.chips import store
 from aneforge.chips.chip import Target, compiler_target
 from aneforge.chips.evidence import Fact, fact
 from aneforge.chips.families import Family, Family8
+from aneforge.chips.formats import image_formats
 from aneforge.chips.hal import OLD_BUILD, hal_fields
 from aneforge.chips.limits import axis_limit, limit_fact, slice_saturates
 from aneforge.chips.ops import op_routes
@@ -192,6 +193,15 @@ def _rewrites_large_kernels(target: Target, _: str) -> Fact[Any]:
     return fact({**chosen, "v": target.name in chosen["targets"]}, about=f"wide kernels of {target.name}")
 
 
+def _image_tags(target: Target, _: str) -> Fact[Any]:
+    """The tags of image formats that are published for a target."""
+    try:
+        accepted = image_formats(target)
+    except UnknownNameError:
+        return Fact(None, about=f"image formats of {target.name}")
+    return replace(accepted.count, value=[known.tag for known in accepted.formats], note=accepted.unlisted)
+
+
 _PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
     "tier": _tier,
     "generation": lambda target, _: target["td_generation"],
@@ -202,6 +212,7 @@ _PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
     "palette_vectors": _weight_form("palette_vectors"),
     "palette_tables": _weight_form("palette_tables"),
     "asymmetric_weights": _weight_form("asymmetric_weights"),
+    "image_tags": _image_tags,
     "kernel_path": _kernel_path,
     "kernel_lanes": _kernel_lanes,
     "cap": _cap,

@@ -7,8 +7,9 @@ import sys
 import warnings
 from threading import Lock
 
+from aneforge.chips.chip import Target
 from aneforge.chips.families import MIN_FAMILY, Family
-from aneforge.chips.names import resolve, target
+from aneforge.chips.names import arch_for_family, resolve, target
 from aneforge.errors import AneforgeError
 
 ENVIRONMENT = "ANEFORGE_TARGET"
@@ -37,6 +38,14 @@ def detect_family() -> Family:
             pass  # a chip newer than the database: the floor still runs there
     _warn_once(brand)
     return MIN_FAMILY
+
+
+def host_target() -> Target:
+    """The target of this machine: the one that ``ANEFORGE_TARGET`` names, as it is; a detected engine by the
+    representative of its family."""
+    family = detect_family()
+    named = os.environ.get(ENVIRONMENT, "").strip()
+    return target(named or arch_for_family(family))
 
 
 def _family_of(name: str) -> Family:

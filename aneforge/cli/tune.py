@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from aneforge import text
 from aneforge.advice.form_search import SearchLimits, search
+from aneforge.advice.forms import apply_form
 from aneforge.chips.names import one_chip
 from aneforge.cli.notes import working
 from aneforge.cli.options import ModelFile, load_model, require_file
 from aneforge.errors import AneforgeError
+from aneforge.graph.graph import Graph
+
+
+def run_form(model: str | ModelFile, form: str, save: str | None) -> None:
+    """Apply one form wherever it fits, and write the graph."""
+    if save is None:
+        raise AneforgeError("--form writes the changed graph; say where with --out FILE.aneforge")
+    require_file(save)
+    _write(apply_form(load_model(model), form), save)
+    print(f"the graph with {form} is in {save}; aneforge check, compile and run take it as a model")
+
+
+def _write(graph: Graph, save: str) -> None:
+    try:
+        graph.save(save)
+    except OSError as error:
+        raise AneforgeError(f"{save}: cannot write the graph ({error})") from None
 
 
 def run(
@@ -27,10 +45,7 @@ def run(
     with working(f"tuning {ModelFile.of(model).name} for {chip}") as progress:
         tuning = search(load_model(model), target, limits, verbose=verbose, progress=None if verbose else progress)
     if save is not None:
-        try:
-            tuning.graph.save(save)
-        except OSError as error:
-            raise AneforgeError(f"{save}: cannot write the graph ({error})") from None
+        _write(tuning.graph, save)
     if as_json:
         print(text.as_json({**tuning.to_json(), "saved": save}))
         return

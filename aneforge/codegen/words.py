@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, log2
 
+from aneforge.chips.assumed import compile_fact
+from aneforge.chips.names import target
 from aneforge.codegen.dialect import Dialect, dialect_of, resolved
 from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.registers import register_map
@@ -141,7 +143,7 @@ def _common(words: _Words, plan: TaskPlan) -> None:
         if tensor.width == words.dialect.default_width:
             words.drop(f"{side}.width")
     if planar:
-        across = max(4, _log2(source.width))
+        across = patch_width(words.generation, source.width, plan.operation == "max_pool")
         words.put("patch.width", across)
         words.put("patch.height", min(_log2(source.height), max(8 - across, 0)))
         words.put("task.type", _task_type(plan))
@@ -155,6 +157,14 @@ def _common(words: _Words, plan: TaskPlan) -> None:
         words.put("task.network", words.dialect.network)
     elif is_indexed(words.generation):
         words.put("task.network", 0)
+
+
+def patch_width(generation: str, width: int, is_max_pool: bool) -> int:
+    """ComputeMaxPatchWidth of chapter 35: the log of a width, rounded up, within the clamps of the chip's table: the
+    floor (0x400), and the cap of other layers (0x410) or of a max pool (0x3f8, U161)."""
+    cap = "patch_width_clamp_maxpool" if is_max_pool else "patch_width_clamp_nonpool"
+    low, high = (compile_fact(target(generation), name).require() for name in ("pe_min_patch_width_log2", cap))
+    return min(max(low, _log2(width)), high)
 
 
 def _untransposed(plan: TaskPlan) -> TaskBuffer:

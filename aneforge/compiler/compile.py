@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aneforge.chips.chip import Target, compiler_target
+from aneforge.chips.chip import Target
 from aneforge.chips.families import supports_mil
-from aneforge.chips.host import detect_family
-from aneforge.chips.names import arch_for_family
+from aneforge.chips.host import host_target
 from aneforge.chips.names import target as find_target
 from aneforge.chips.ops import ROUTES
 from aneforge.compiler.draft import Draft
@@ -26,10 +25,10 @@ from aneforge.process import quiet_collector
 
 
 def resolve_target(target: str | int | Target | None) -> Target:
-    """A compile target by any name; None is the host's family, or the H13 floor with a warning."""
+    """A compile target by any name; None is this machine's, or the H13 floor with a warning."""
     if isinstance(target, Target):
         return target
-    return compiler_target(arch_for_family(detect_family())) if target is None else find_target(target)
+    return host_target() if target is None else find_target(target)
 
 
 def compile_target(

@@ -8,6 +8,7 @@ from typing import Any
 
 from aneforge.chips.assumed import compile_fact
 from aneforge.compiler.cuts import cuts_of
+from aneforge.compiler.fuse.scales import goc_guard
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.passes import Pass, PassLog
 from aneforge.compiler.program import Program, ProgramLayer, ProgramSegment
@@ -178,6 +179,8 @@ class NodeStory:
     """Its layers by number, in the order of the schedule."""
     places: tuple[str, ...] = ()
     """The same in words: engine, slots, task group and where the result is stored."""
+    barrier: str = ""
+    """Why it is no gain and offset of another layer, in the compiler's words."""
     value: str = ""
     """Where its own value is, or why there is no such value."""
 
@@ -194,6 +197,8 @@ class NodeStory:
             lines.append(f"  program: and {len(self.places) - len(shown)} more layers")
         if not self.places:
             lines.append("  program: no layer of its own")
+        if self.barrier:
+            lines.append(f'  not folded: both operands are computed ("{self.barrier}")')
         lines.append(f"  value: {self.value}")
         return "\n".join(lines)
 
@@ -210,6 +215,7 @@ class NodeStory:
             "steps": steps,
             "layers": list(self.layers),
             "places": list(self.places),
+            "barrier": self.barrier,
             "value": self.value,
         }
 
@@ -287,6 +293,9 @@ class Explanation:
         for layer in program.layers:
             for source in layer.sources:
                 layers.setdefault(source, []).append(layer.number)
+        barriers = {
+            source: words for op in program.module.ops if (words := goc_guard(op)) is not None for source in op.sources
+        }
         names = graph.names()
         self.target = program.target.name
         self.nodes: dict[str, NodeStory] = {}
@@ -298,6 +307,7 @@ class Explanation:
             story.steps = history.steps.get(name, [])
             story.layers = tuple(layers.get(name, ()))
             story.places = tuple(_place(program.layers[number]) for number in story.layers)
+            story.barrier = barriers.get(name, "")
             story.value = _value(program, name)
             self.nodes[name] = story
 

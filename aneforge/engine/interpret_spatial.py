@@ -41,17 +41,21 @@ def _l2norm_pool(op: Op, x: Array) -> Array:
 def sample_positions(size: int, out: int, mode: str) -> Array:
     """Where each output samples (enums.json SamplingGridMode). The modes are those of the model language's resize:
     strict corners put a single output at the first element, plain aligned corners in the middle."""
+    return np.clip(_places(size, out, mode), 0, size - 1)
+
+
+def _places(size: float, out: int, mode: str) -> Array:
     steps = np.arange(out, dtype=np.float64)
     if mode in ("StrictAlignedCorners", "AlignedCorners"):
         if out == 1:
             return np.array([0.0 if mode == "StrictAlignedCorners" else (size - 1) / 2])
         return steps * ((size - 1) / (out - 1))
     if mode == "UnalignedCorners":
-        return np.clip((steps + 0.5) * (size / out) - 0.5, 0, size - 1)
+        return (steps + 0.5) * (size / out) - 0.5
     if mode == "OffsetCorners":
-        return np.clip((steps + 0.5) * (max(1, size - 1) / out), 0, size - 1)
+        return (steps + 0.5) * (max(1, size - 1) / out)
     if mode == "Default":
-        return np.clip(steps * size / out, 0, size - 1)
+        return steps * size / out
     raise AnecError(f"sampling mode {mode!r} is not supported, since its meaning is not published; use another mode")
 
 
@@ -84,6 +88,8 @@ def _crop_resize(op: Op, x: Array, boxes: Array) -> Array:
     """One crop of ``crop_dims`` per box, resized to ``output_dims`` and stacked along the batch. A box is a row
     (channel) whose first two columns are its top and left pixel; one that leaves the map is moved back inside. The
     data name the layer only, so this is assumed."""
+    if "crop_dims" not in op.attrs:
+        return _boxes(op, x, boxes)
     rows, columns = op.attrs["crop_dims"]
     height, width = op.attrs["output_dims"]
     parts = []
@@ -92,6 +98,26 @@ def _crop_resize(op: Op, x: Array, boxes: Array) -> Array:
         method, mode = op.attrs["sampling_method"], op.attrs["sampling_mode"]
         parts.append(_resized(crop, height, width, method, mode))
     return np.concatenate(parts, axis=0)
+
+
+def _boxes(op: Op, x: Array, boxes: Array) -> Array:
+    """Boxes of two corners, whose size is known when the program runs: each is read at the places of a resize, and
+    places outside the image are the background (U160)."""
+    mode, extents = op.attrs["box_coordinate_mode"], x.shape[3:]
+    scale = (1, 1) if op.attrs["coordinate_mode"] == "NonNormalized" else [extent - 1 for extent in extents]
+    parts = []
+    for box in boxes[0, 0, :, 0, :4]:
+        one, two = (box[:2], box[2:]) if mode.endswith("HeightFirst") else (box[1::-1], box[:1:-1])
+        starts, ends = (one - two / 2, one + two / 2) if mode.startswith("CenterSize") else (one, two)
+        lines = []
+        for i, out in enumerate(op.attrs["output_dims"]):
+            first, last = starts[i] * scale[i], ends[i] * scale[i]
+            lines.append(np.clip(first + _places(last - first + 1, out, op.attrs["sampling_mode"]), first, last))
+        inside = [(line >= 0) & (line <= extent - 1) for line, extent in zip(lines, extents, strict=True)]
+        rows, columns = np.meshgrid(*lines, indexing="ij")
+        read = np.where(np.logical_and.outer(*inside), sampled(x[0, 0], columns, rows), op.attrs["background_value"])
+        parts.append(read[None])
+    return np.stack(parts)
 
 
 def sampled(x: Array, px: Array, py: Array, background: float = 0.0, nearest: bool = False) -> Array:
@@ -119,8 +145,11 @@ def _resample(op: Op, x: Array, grid: Array) -> Array:
         px = grid[i, 0, 0]
         py = grid[i, 0, 1] if grid.shape[2] == 2 else np.indices(px.shape)[0].astype(np.float64)
         if op.attrs["coordinate_mode"] == "NormalizedSymmetric":
-            px = (px + 1) * (w - 1) / 2
-            py = (py + 1) * (h - 1) / 2 if grid.shape[2] == 2 else py
+            edge = (
+                0 if op.attrs["sampling_mode"] == "UnalignedCorners" else 1
+            )  # the ends are edges or centres of pixels
+            px = (px + 1) * (w - edge) / 2 - (1 - edge) / 2
+            py = (py + 1) * (h - edge) / 2 - (1 - edge) / 2 if grid.shape[2] == 2 else py
         elif op.attrs["coordinate_mode"] != "NonNormalized":
             raise AnecError(
                 f"coordinate mode {op.attrs['coordinate_mode']!r} is unknown; "

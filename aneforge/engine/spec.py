@@ -244,7 +244,8 @@ OPS: dict[str, Declaration] = {
         unit="Resize x | height>Height width>Width",
     ),
     "crop_resize": _op(
-        "x boxes | output_dims:i2 crop_dims:i2 sampling_method:s sampling_mode:s",
+        "x boxes | output_dims:i2 crop_dims:i2? box_coordinate_mode:s? coordinate_mode:s? sampling_method:s "
+        "sampling_mode:s background_value:f?",
         pointwise.crop_resize,
         _T.TEXTURE,
         unit="CropResize x boxes",

@@ -58,6 +58,7 @@ from aneforge.graph.ops.leaf import cast, const, image_input, input, parameter  
 from aneforge.graph.ops.norm import batch_norm, instance_norm, local_response_norm
 from aneforge.graph.ops.quantised import dequantize, quantize
 from aneforge.graph.ops.ranking import sort, topk
+from aneforge.graph.ops.sampling import crop_resize, resample
 from aneforge.graph.ops.shape import concat, crop, gather, pad, split, stack
 from aneforge.graph.ops.slices import dynamic_slice, input_view
 from aneforge.graph.ops.spatial import (
@@ -72,3 +73,4 @@ from aneforge.graph.ops.spatial import (
 )
 from aneforge.graph.ops.state import live_state, ring_read, ring_write
 from aneforge.graph.ops.trainable import conv2d, conv_block, conv_param, group_norm_train
+from aneforge.graph.ops.volume import conv3d

@@ -21,23 +21,24 @@ from aneforge.graph.ops.layers import (
 )
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.ranking import arg_min_max, global_arg, sort_vectors, topk_vectors
-from aneforge.graph.ops.sampling import crop_resize, resample
+from aneforge.graph.ops.sampling import native_crop_resize, native_resample
 from aneforge.graph.ops.slices import gather_places, slice_from
 from aneforge.graph.ops.spatial import space_to_depth
+from aneforge.graph.ops.volume import over_planes
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 
 __all__ = [
     "arg_min_max",
     "attention",
-    "crop_resize",
     "gather_places",
     "global_arg",
     "kernel_rasterizer",
+    "native_crop_resize",
     "native_pixel_shuffle",
     "native_pixel_unshuffle",
+    "native_resample",
     "native_unflatten",
-    "resample",
     "slice_from",
     "sort_vectors",
     "topk_vectors",
@@ -195,7 +196,16 @@ def _row_sum_as_product(node: Tensor, context: FormContext) -> Site | None:
     return Site(node, (x,), lambda value: matmul(value, const(column)))
 
 
+def _volume_as_planes(node: Tensor, context: FormContext) -> Site | None:
+    """The planes that a kernel meets along the depth become channels."""
+    if node.op != "conv3d":
+        return None
+    x, *weights = node.inputs
+    return Site(node, (x,), lambda value: over_planes(value, *weights, **node.attrs))
+
+
 OP_FORMS = (
+    OtherForm("form", "conv3d-as-planes", "A 3-D convolution as 2-D convolutions over its planes.", _volume_as_planes),
     OtherForm("form", "dense-as-conv", "A dense layer as a 1 x 1 convolution.", _dense_as_conv),
     OtherForm("form", "conv-as-dense", "A 1 x 1 convolution as a dense layer.", _conv_as_dense),
     OtherForm(

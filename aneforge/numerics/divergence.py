@@ -230,6 +230,7 @@ _KINDS_OF_TRAITS = (
     (GraphTrait.LEAF, "move"),
     (GraphTrait.RECURRENT, "recurrent"),
     (GraphTrait.RESIZE, "resize"),
+    (GraphTrait.SAMPLING, "resize"),
     (GraphTrait.POOL, "pool"),
     (GraphTrait.VIEW, "reshape"),
     (GraphTrait.SORT, "sort"),

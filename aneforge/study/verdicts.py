@@ -161,6 +161,9 @@ _DETAILS: dict[str, Callable[[Any, Question], Question]] = {
     "reverse": _reversed,
     **dict.fromkeys(ops_with(GraphTrait.CONVOLUTION), _convolved),
     **dict.fromkeys(ops_with(GraphTrait.PRODUCT) - ops_with(GraphTrait.CONVOLUTION), _multiplied),
+    "conv3d": lambda node, question: replace(
+        _stored(node, question), channels=node.inputs[0].shape[1] // node.attrs["groups"]
+    ),
     **dict.fromkeys(ops_with(GraphTrait.RECURRENT), _recurrent),
     **dict.fromkeys(("cumsum", *ops_with(GraphTrait.RESIZE)), _by_weights_within_one),
     "dropout": _dropped,

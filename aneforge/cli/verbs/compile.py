@@ -157,20 +157,27 @@ def tune(
     ] = None,
     out: Annotated[str | None, out_option("Write the chosen graph, which other commands read.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also list the candidates that were not tried.")] = False,
+    form: Annotated[
+        str | None, typer.Option(help="Apply this form by name wherever it fits, without a search; needs --out.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the form of a model that is estimated to be fastest on a chip, checked in the simulator.
 
     Prints every candidate with its estimate and why it was kept or not. Nothing is timed on hardware. With -v, say
-    what is being tried.
+    what is being tried. With --form, apply one form that a message names.
 
     Examples:
       aneforge tune net.py --target m5
+      aneforge tune net.py --form dense-as-conv --out convolutions.aneforge
       aneforge tune net.py --target m2 --target-error 0.01 --out tuned.aneforge
     """
     from aneforge.cli import say
     from aneforge.cli import tune as command
 
+    if form is not None:
+        command.run_form(model, form, out)
+        return
     command.run(model, target, budget, target_error, out, as_json, say.voice().verbose, everything)
 
 

@@ -26,6 +26,7 @@ from aneforge.compiler.legal.patterns import (
 from aneforge.compiler.legal.programs import ProgramWeights, decode_layers, program_of
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
 from aneforge.compiler.legal.rules.base import RULES, Limit, limits_for, pattern_rules
+from aneforge.compiler.legal.rules.status import BY_NAME, op_answer
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
@@ -126,6 +127,10 @@ def findings_of(signature: Signature, chip: Facts, requested: str | None, author
 def is_refused(signature: Signature, chip: Facts, requested: str | None, rules: tuple[str, ...]) -> bool:
     """Whether one of some rules refuses a node; for rewrites that answer these rules."""
     query = query_of(signature)
+    if BY_NAME.issuperset(rules):
+        program = program_route(chip, requested)
+        answer = op_answer(query.op, chip, program if program == "direct" else route_of(signature))
+        return answer.value == "reject" and answer.rule in rules
     limits = ((RULES[name], limit_of(name, signature, chip, requested)) for name in rules)
     return any(limit is not None and rule_.check(query, limit) is not None for rule_, limit in limits)
 

@@ -17,9 +17,10 @@ from functools import cache
 from typing import Any
 
 from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, SUMMED, Bound, rounded_weights
-from aneforge.compiler.legal.rewrites import functions, kernels, movement
+from aneforge.compiler.legal.rewrites import functions, kernels, movement, sampling
 from aneforge.compiler.legal.rewrites.context import Context, RewriteResult
 from aneforge.compiler.legal.rewrites.functions import special_function, tan
+from aneforge.compiler.legal.rules.status import BY_NAME
 from aneforge.errors import UnknownNameError
 from aneforge.graph.node import definition
 from aneforge.graph.tensor import Tensor
@@ -119,6 +120,24 @@ def _rows() -> tuple[Rewrite, ...]:
         _graph("reverse_sequence", "reverse-sequence-slices", "rewrite-movement", movement.reverse_sequence),
         _graph("one_hot", "one-hot-compare", "rewrite-movement", movement.one_hot),
         _graph("band_part", "band-part-select", "rewrite-movement", movement.band_part),
+        # Samplers that a chip lacks, where their places are stored (U19, C12). Computed places have no other form.
+        *(
+            _refused(
+                op,
+                name,
+                apply,
+                f"op:{op}",
+                tuple(sorted(BY_NAME)),
+                rounded_weights(count),
+                sampling.has_stored_places,
+                ("generation",),
+                "rewrite-movement",
+            )
+            for op, name, apply, count in (
+                ("resample", "stored-grid", sampling.stored_grid, 1),
+                ("crop_resize", "stored-boxes", sampling.stored_boxes, 2),
+            )
+        ),
         # Reshapes in a row, of which the first makes an axis that is too long (coremltools writes such pairs).
         _refused(
             "reshape",

@@ -37,6 +37,17 @@ def reject_message(op: str) -> str | None:
     return without_places(layer["reject_strings"][0]) if layer is not None and known else None
 
 
+def unsupported_message(op: str) -> str | None:
+    """The compiler's own string where the chip's support byte for the layer is clear, which may be another string than
+    for a layer that fails later; the samplers of the texture engine share one (chapter 26)."""
+    for entry in store.load("validators")["validators"]:
+        if entry["layer"] == _LAYERS.get(op):
+            for check in entry["checks"]:
+                if check["check"] == "support-byte" and "string" in check:
+                    return check["string"]
+    return reject_message(op)
+
+
 def without_places(message: str) -> str:
     """The vendor's words for people: dots where a name or a number would be filled in."""
     return _PLACE.sub("...", message)

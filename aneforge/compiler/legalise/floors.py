@@ -47,7 +47,7 @@ def _rule(kind: str) -> dict[str, Any]:
     requires=["layers"],
     ensures=["family forms"],
     rounds=True,
-    only=["reshape", "broadcast", "div", *_POOLS],
+    only=["reshape", "broadcast", "tile", "div", *_POOLS],
 )
 def legacy_forms(module: Module, chip: Facts) -> int:
     """ConvertToReshape, ConvertBroadcast, divide, reductions below A13: flatten, ones and zeros, reciprocals, pools.
@@ -59,7 +59,7 @@ def legacy_forms(module: Module, chip: Facts) -> int:
     lacking = {kind for kind in _RULES if family in _rule(kind)["families"]}
 
     def lacks(op: Op) -> bool:
-        return op.kind in lacking or (op.kind in _POOLS and _windows(op, family, chip) is not None)
+        return _kind(op) in lacking or (op.kind in _POOLS and _windows(op, family, chip) is not None)
 
     def rewrite(walk: Relayer, op: Op) -> None:
         windows = _windows(op, family, chip) if op.kind in _POOLS else None
@@ -72,11 +72,19 @@ def legacy_forms(module: Module, chip: Facts) -> int:
                 value = walk.layer(_POOLS[op.kind], [value], type_, settings, op.sources)
             walk.take_over(op, value)
         else:
-            row, form = _FORMS[op.kind]
+            row, form = _FORMS[_kind(op)]
             walk.record(op, row)
             form(walk, op)
 
     return rewritten(module, lacks, rewrite)
+
+
+def _kind(op: Op) -> str:
+    """What an op is to these families: a tile along axes of one is a broadcast."""
+    stretched = op.kind == "tile" and all(
+        times == 1 or extent == 1 for times, extent in zip(op.attrs["multiples"], op.operands[0].shape, strict=True)
+    )
+    return "broadcast" if stretched else op.kind
 
 
 def _flatten(walk: Relayer, op: Op) -> None:

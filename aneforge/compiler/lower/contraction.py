@@ -37,6 +37,23 @@ def _conv(b: Builder, node: Tensor) -> Op:
     return b.emit(kind, operands, layout(node.shape), settings)
 
 
+@rule("conv3d")
+def _conv3d(b: Builder, node: Tensor) -> Op:
+    attrs = dict(node.signature.attrs)
+    x, weight, *bias = node.inputs
+    settings = {
+        "strides": attrs["stride"],
+        "dilation_rates": attrs["dilation"],
+        "explicit_padding": attrs["pad"],
+        "kernel_sizes": weight.shape[2:],
+        "groups": attrs["groups"],
+        "weights_layout": "OIDHW",
+        "padding_style": "EXPLICIT",
+    }
+    operands = [b.value(x), b.value(weight), *(b.vector(vector) for vector in bias)]
+    return b.emit("convolution", operands, layout(node.shape), settings)
+
+
 @rule("matmul")
 def _matmul(b: Builder, node: Tensor) -> Op:
     left, right = node.inputs

@@ -56,7 +56,7 @@ def _select(b: Builder, node: Tensor) -> Op:
     return broadcast(b, "select", node, "f16")
 
 
-@rule("cast")
+@rule("cast", "image_plane")
 def _cast(b: Builder, node: Tensor) -> Op:
     x = b.value(node.inputs[0])
     return x if node.inputs[0].dtype == "fp16" else pointwise(b, "cast", x, to="f16")

@@ -57,6 +57,40 @@ def _resize(b: Builder, node: Tensor) -> Op:
     return b.emit("resize", (b.value(node.inputs[0]),), layout(node.shape), settings)
 
 
+@rule("resample")
+def _resample(b: Builder, node: Tensor) -> Op:
+    """The layer has columns and rows of the grid on two channels (layers.json Resample)."""
+    attrs = dict(node.signature.attrs)
+    x, grid = b.value(node.inputs[0]), b.transposed(b.value(node.inputs[1]), (0, 1, 4, 2, 3))
+    normalized = attrs["coordinates_mode"] != "unnormalized"
+    settings = {
+        "coordinate_mode": "NormalizedSymmetric" if normalized else "NonNormalized",
+        "sampling_method": "NearestNeighbor" if attrs["sampling_mode"] == "nearest" else "Linear",
+        "sampling_mode": "AlignedCorners" if attrs["align_corners"] else "UnalignedCorners",
+        "background_value": attrs["padding_value"],
+    }
+    return b.emit("resample", (x, grid), layout(node.shape), settings)
+
+
+@rule("crop_resize")
+def _crop_resize(b: Builder, node: Tensor) -> Op:
+    """The words of the model language in the backend's capitals: ``UNALIGN_CORNERS`` is ``UnalignedCorners``."""
+    attrs = dict(node.signature.attrs)
+    settings = {
+        "output_dims": node.shape[2:],
+        "box_coordinate_mode": _capitals(attrs["box_coordinate_mode"]),
+        "coordinate_mode": "NormalizedSymmetric" if attrs["normalized_coordinates"] else "NonNormalized",
+        "sampling_method": "Linear",
+        "sampling_mode": _capitals(attrs["sampling_mode"]).replace("Align", "Aligned").replace("Unalign", "Unaligned"),
+        "background_value": attrs["pad_value"],
+    }
+    return b.emit("crop_resize", [b.value(operand) for operand in node.inputs], layout(node.shape), settings)
+
+
+def _capitals(words: str) -> str:
+    return words.title().replace("_", "")
+
+
 @rule(*(name for name, declared in definitions().items() if declared.backend.endswith(":blocks")))
 def _rearrange(b: Builder, node: Tensor) -> Op:
     attrs, row = dict(node.signature.attrs), node.definition.in_backend

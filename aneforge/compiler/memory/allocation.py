@@ -154,7 +154,7 @@ class Allocation(IntEnum):
     IN_PLACE = 4
     IN_PLACE_DEPENDENT = 5
     RING = 6
-    RING_DEPENDENT = 7
+    RING_DEPENDENT = 7  # decoded, and reached by no program: rings run on no engine that is chained (U162)
     IN_PLACE_MEMORY = 8
 
 

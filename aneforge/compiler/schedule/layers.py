@@ -21,13 +21,21 @@ def _engines() -> dict[str, str]:
 
 def engine_class(op: Op) -> str:
     """NE (multiply-accumulate), PE (planar), TE (texture) or DMA, from the op's engine in the data (U27)."""
+    if op.kind == "unit" and op.attrs["type"] in _texture_layers():
+        return "TE"
     return "DMA" if op.labels.get("data_path") == "dma" else _class_of(op.name)
+
+
+@cache
+def _texture_layers() -> frozenset[str]:
+    """The layers whose support byte is the texture engine's."""
+    return frozenset(row["type_tag"] for row in store.load("layers")["layers"] if row["gate_byte"] == "0x81d")
 
 
 @lru_cache(maxsize=512)
 def _class_of(name: str) -> str:
     engine = spec(name).engine
-    if engine is None:  # the select and the native layers without a backend op are planar work
+    if engine is None:  # the select and the other native layers without a backend op are planar work
         return "PE"
     return _engines()[engine.value]
 

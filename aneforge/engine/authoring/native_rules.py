@@ -200,13 +200,13 @@ def _crop_resize(unit: Unit) -> Tensor:
     if boxes.size % 2:
         raise AuthoringError(f"the boxes have {boxes.size} numbers; expected a top and a left for each")
     corners = boxes.reshape(boxes.size // 2, 2)
-    return layers.crop_resize(x, corners, sizes(unit, "crop_dims", 2), sizes(unit, "output_dims", 2))
+    return layers.native_crop_resize(x, corners, sizes(unit, "crop_dims", 2), sizes(unit, "output_dims", 2))
 
 
 def _resampled(unit: Unit) -> Tensor:
     """The nearest element unless stated otherwise: linear sampling fails code generation when it is authored."""
     image, grid = unit.images
-    return layers.resample(image, grid, unit.param("SamplingMethod", "NearestNeighbor"))
+    return layers.native_resample(image, grid, unit.param("SamplingMethod", "NearestNeighbor"))
 
 
 RULES: dict[str, Rule] = {

@@ -154,14 +154,20 @@ def resize(op: Op, x: TensorType) -> TensorType:
 
 
 def crop_resize(op: Op, x: TensorType, boxes: TensorType) -> TensorType:
-    """One crop of each image for each box, which is a row of the second operand."""
+    """One crop of each image for each box, which is a row of the second operand: two corners, or the first corner of a
+    crop of ``crop_dims``."""
     check_dtype("operand 0", x, "f16")
-    for name in ("output_dims", "crop_dims"):
-        require(min(op[name]) > 0, f"{name} = {list(op[name])}; expected 1 or more along each axis")
-    for i, axis in enumerate((3, 4)):
-        crop, extent = op["crop_dims"][i], x.shape[axis]
-        require(crop <= extent, f"crop_dims = {list(op['crop_dims'])}; the input has {extent} along {AXES[axis]}")
-    require(boxes.shape[4] >= 2, f"boxes are {boxes.shape[4]} wide; expected 2 or more: top and left")
+    crops, least = op.attrs.get("crop_dims"), 4
+    for name, sizes in (("output_dims", op["output_dims"]), ("crop_dims", crops)):
+        require(
+            sizes is None or min(sizes) > 0, f"{name} = {sizes and list(sizes)}; expected 1 or more along each axis"
+        )
+    if crops is not None:
+        least = 2
+        for crop, axis in zip(crops, (3, 4), strict=True):
+            extent = x.shape[axis]
+            require(crop <= extent, f"crop_dims = {list(crops)}; the input has {extent} along {AXES[axis]}")
+    require(boxes.shape[4] >= least, f"boxes are {boxes.shape[4]} wide; expected {least} or more: top and left first")
     n, d, c, _, _ = x.shape
     return TensorType((n * boxes.shape[2], d, c, *op["output_dims"]))
 

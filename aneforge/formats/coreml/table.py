@@ -14,7 +14,7 @@ _SAME = (
     "abs acos acosh add affine argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast ceil "
     "clamped_relu concat constexpr_affine_dequantize constexpr_blockwise_shift_scale constexpr_cast "
     "constexpr_lut_to_dense constexpr_lut_to_sparse constexpr_sparse_blockwise_shift_scale constexpr_sparse_to_dense "
-    "conv conv_transpose cos cosh crop cumsum depth_to_space dequantize einsum elu equal erf exp exp2 "
+    "conv conv_transpose cos cosh crop crop_resize cumsum depth_to_space dequantize einsum elu equal erf exp exp2 "
     "expand_dims fill_like flatten2d floor floor_div gelu greater greater_equal gru identity instance_norm "
     "l2_norm l2_pool layer_norm leaky_relu less less_equal linear linear_activation local_response_norm logical_and "
     "logical_not logical_or logical_xor lstm matmul max_pool maximum minimum mod mul non_maximum_suppression non_zero "
@@ -32,7 +32,6 @@ ROWS: dict[str, Row] = {
     **table(
         {
             "clip": "clip | alpha>low beta>high",
-            "crop_resize": "crop_resize | -pad_value",
             "gather": "gather | -validate_indices",
             "gather_along_axis": "gather_along_axis | -validate_indices",
             "gather_nd": "gather_nd | -validate_indices",
@@ -88,20 +87,19 @@ REFUSED: dict[str, str] = {
 
 HOSTED: dict[str, str] = {
     "non_maximum_suppression": "the boxes that remain depend on the data; unused rows hold zeros",
-    "resample": "sampling an image at a table of points has no form on the engine",
 }
 """Ops that always run on the host. Others run there where they compute with integers, or with indices that are
 computed while the program runs."""
 
 _FORMS = (
     "abs acos acosh add argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast "
-    "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop cumsum depth_to_space dequantize elu "
-    "equal erf exp exp2 expand_dims flatten2d floor floor_div gather gelu greater greater_equal identity "
+    "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop crop_resize cumsum depth_to_space "
+    "dequantize elu equal erf exp exp2 expand_dims flatten2d floor floor_div gather gelu greater greater_equal identity "
     "instance_norm inverse layer_norm leaky_relu less less_equal linear linear_activation "
     "local_response_norm log logical_and logical_not logical_or logical_xor lstm matmul max_pool maximum "
     "minimum mod mul not_equal one_hot pad pixel_shuffle pixel_unshuffle pow prelu quantize random_normal "
     "random_uniform read_state real_div reduce_argmax reduce_l1_norm reduce_log_sum reduce_log_sum_exp "
-    "reduce_max reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square relu relu6 reshape "
+    "reduce_max reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square relu relu6 resample reshape "
     "resize_nearest_neighbor reverse reverse_sequence rnn round rsqrt scaled_dot_product_attention "
     "scaled_tanh scatter select sigmoid sigmoid_hard sign silu sin sinh slice_by_index slice_by_size "
     "softmax softplus softsign space_to_batch space_to_depth split sqrt square squeeze stack sub tan "
@@ -125,7 +123,8 @@ _NOTES = {
     "scatter_nd": "update, add and sub at known indices; otherwise on the host",
     "slice_update": "at known indices; otherwise on the host",
     "while_loop": "a loop with a known number of rounds is written out; others are not supported",
-    "crop_resize": "with known boxes inside the image; others are not supported",
+    "crop_resize": "of several images, where the image of each box is known; otherwise on the host",
+    "resample": "zeros, another value or the border outside; with mirrored padding on the host",
 }
 
 

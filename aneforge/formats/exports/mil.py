@@ -265,6 +265,13 @@ def _crop(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
     )
 
 
+def _crop_resize(mil: Mil, name: str, node: Tensor, x: Any, boxes: Any) -> Any:
+    """All boxes are cut from the first image; the language would take one box from each."""
+    settings = {key: _number(value) for key, value in node.attrs.items()}
+    first = np.zeros(node.inputs[1].shape[0], np.int32)
+    return mil.op("crop_resize", name, x=x, boxes=boxes, box_indices=first, **settings)
+
+
 def _topk(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
     attrs = node.attrs
     if attrs["lanes"] is not None:
@@ -303,6 +310,7 @@ def _dequantize(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
 RULES: dict[str, Rule] = {
     **{name: _by_row for name, declared in definitions().items() if declared.mil},
     "crop": _crop,
+    "crop_resize": _crop_resize,
     "dequantize": _dequantize,
     "einsum": _einsum,
     "group_norm": _group_norm,

@@ -149,6 +149,8 @@ class Units:
             raise AneforgeError(f"{op.kind} reads truth values; a unit must read fp16")
         if layer is None:
             raise AneforgeError(f"{op.kind} is not supported; the published schema has no unit for it")
+        if op.kind == "resample" and (op["coordinate_mode"], op["background_value"]) != ("NonNormalized", 0.0):
+            raise AneforgeError("a netplist has keys for places in pixels with zeros outside only; use those")
         known = layer_type(layer.type)
         if not known.is_published:
             raise AneforgeError(f"{known.tag} is not supported; the published schema has no names for its parameters")

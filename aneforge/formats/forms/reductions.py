@@ -12,6 +12,7 @@ from aneforge.formats.forms.numbers import power, scaled, truth
 from aneforge.formats.values import NoForm, Numeric, axis_of, without_axes
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
+from aneforge.graph.ops.ranking import global_arg
 from aneforge.graph.tensor import Tensor
 
 EXACT = 2048
@@ -38,6 +39,13 @@ def reduced(
     """``function`` keeps the axes that it reduces; they are removed unless ``keep``."""
     result = function(x, tuple(sorted(axes)))
     return result if keep else result.reshape(*without_axes(x.shape, axes))
+
+
+def whole_position(x: Tensor, largest: bool) -> Tensor:
+    """The position of the largest (or smallest) element of a whole tensor, counted row by row: [1]."""
+    if x.size - 1 > EXACT:
+        raise NoForm(f"positions among {x.size:,} elements are not exact in fp16, which counts to {EXACT:,}")
+    return global_arg(x.reshape(1, x.size), largest, 1).reshape(1)
 
 
 def position(x: Tensor, axis: int, keep: bool, largest: bool = True, last: bool = False) -> Tensor:

@@ -5,15 +5,19 @@ Each axis is a product with known weights; where the engine has a resize with th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from aneforge.errors import LoadError
-from aneforge.formats.values import NoForm, Numeric, along_axis
+from aneforge.formats.values import NoForm, Numeric, Value, along_axis, known
 from aneforge.graph import builders as af
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.ops.sampling import mixing_weights
 from aneforge.graph.tensor import Tensor
 
 Array = np.ndarray
@@ -188,10 +192,11 @@ _GRID_PADDINGS = ("zeros", "border", "reflection")
 
 
 def grid_sample(
-    x: Numeric, grid: Array, mode: str = "linear", padding_mode: str = "zeros", align_corners: bool = False
+    x: Numeric, grid: Value, mode: str = "linear", padding_mode: str = "zeros", align_corners: bool = False
 ) -> Tensor:
     """Sample ``x`` [N, C, ...] at the places of ``grid`` [N, ..., axes]. Coordinates are from -1 to 1, the last axis
-    first."""
+    first. Pictures are read by the engine's sampler where it has the mode; the rest is a product, if the grid is
+    known."""
     if mode not in _GRID_MODES or padding_mode not in _GRID_PADDINGS:
         raise NoForm(
             f"mode {mode!r} with padding {padding_mode!r} is not supported; choose mode nearest, linear, cubic, "
@@ -200,6 +205,14 @@ def grid_sample(
     extents = x.shape[2:]
     if grid.shape[0] != x.shape[0] or grid.shape[-1] != len(extents):
         raise LoadError(f"the grid {list(grid.shape)} does not fit the input {list(x.shape)}")
+    if len(extents) == 2 and _GRID_MODES[mode] != "cubic" and padding_mode != "reflection":
+        inside = grid if padding_mode == "zeros" else inside_image(grid, extents, "normalized", align_corners)
+        return af.resample(x, inside, "nearest" if mode == "nearest" else "bilinear", align_corners=align_corners)
+    if isinstance(grid, Tensor):
+        raise NoForm(
+            f"mode {mode!r} with padding {padding_mode!r} at computed places of {len(extents)} axes is not supported; "
+            "the engine samples pictures, nearest or linear, with zeros or the border outside"
+        )
     points = np.asarray(grid, np.float64).reshape(grid.shape[0], -1, len(extents))[:, :, ::-1]
     count = points.shape[1] * math.prod(extents) * len(points)
     if count > _MOST_WEIGHTS:
@@ -272,6 +285,39 @@ def _bring_inside(positions: Array, extent: int, low: float, high: float, paddin
     return np.where((positions < low) | (positions > high), mirrored, positions)
 
 
+def inside_image(coordinates: Value, space: Sequence[int], mode: str, align_corners: bool) -> Value:
+    """Coordinates [..., column and row] moved to the nearest place of an image."""
+    if isinstance(coordinates, Encoded):
+        raise NoForm("compressed coordinates are not supported; store them as fp16")
+    size = np.array(space[::-1], np.float64)
+    high = size - 1 if mode == "unnormalized" else np.ones(2) if align_corners else 1 - 1 / size
+    low = size * 0 if mode == "unnormalized" else -high
+    if not isinstance(coordinates, Tensor):
+        return np.clip(coordinates, low, high)
+    return af.minimum(af.maximum(coordinates, af.const(low)), af.const(high))
+
+
+def image_of(x: Tensor, number: int) -> Tensor:
+    """One image of a batch."""
+    return x if x.shape[0] == 1 else x.slice_by_size([number, 0, 0, 0], [1, *x.shape[1:]])
+
+
+def cut_boxes(x: Tensor, boxes: Any, numbers: Value, *settings: Any) -> Tensor:
+    """The crop of each box from the image that ``numbers`` names; boxes in a row of one image are cut together."""
+    count = boxes.shape[0]
+    if x.shape[0] == 1:
+        return af.crop_resize(x, boxes, *settings)
+    images = known(numbers, "the image of each box").reshape(-1).astype(int).tolist()
+    if len(images) != count or not all(0 <= image < x.shape[0] for image in images):
+        raise LoadError(f"{count} boxes have images {images}; expected {count} numbers from 0 to {x.shape[0] - 1}")
+    parts, first = [], 0
+    for image, run in itertools.groupby(images):
+        last = first + len(list(run))
+        parts.append(af.crop_resize(image_of(x, image), boxes[first:last], *settings))
+        first = last
+    return parts[0] if len(parts) == 1 else af.concat(parts, axis=0)
+
+
 def affine_grid(theta: Tensor, size: list[int], align_corners: bool = False) -> Tensor:
     """Places [N, ..., axes] of an image of ``size`` [N, C, ...] under the maps ``theta`` [N, axes, axes + 1]."""
     if len(size) not in (4, 5) or math.prod(size[2:]) > _MOST_PLACES or min(size) < 1:
@@ -290,41 +336,45 @@ def affine_grid(theta: Tensor, size: list[int], align_corners: bool = False) -> 
 
 
 def roi_align(
-    x: Tensor, regions: Array, samples: Array, out: tuple[int, int], ratio: int, scale: float, half_pixel: bool
+    x: Tensor, regions: Any, samples: Value, out: tuple[int, int], ratio: int, scale: float, half_pixel: bool
 ) -> Tensor:
-    """The mean of sample points in each cell of each region [x1, y1, x2, y2], as products with weights for rows and
-    columns."""
-    if not 0 < len(regions) <= _MOST_REGIONS or min(out) < 1:
+    """The mean of sample points in each cell of each region [x1, y1, x2, y2].
+
+    With a fixed number of points: crops that hold the points, and a pool over each cell. A point up to one pixel
+    outside reads the border and one further out zero, so the image gets a border of one pixel. Otherwise products with
+    weights for rows and columns, if the regions are known."""
+    if not 0 < regions.shape[0] <= _MOST_REGIONS or min(out) < 1:
         raise NoForm(
-            f"{len(regions)} regions of {list(out)} cells are not supported; 1 to {_MOST_REGIONS} regions are"
+            f"{regions.shape[0]} regions of {list(out)} cells are not supported; 1 to {_MOST_REGIONS} regions are"
+        )
+    if ratio > 0:
+        shift = 1.0 - (0.5 if half_pixel else 0.0)
+        wide = af.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], mode="replicate")
+        size = out[0] * ratio, out[1] * ratio
+        settings = (*size, False, "CORNERS_WIDTH_FIRST", "OFFSET_CORNERS")
+        points = cut_boxes(wide, regions * scale + shift, samples, *settings)
+        return points if ratio == 1 else points.avg_pool(ratio, ratio)
+    if isinstance(regions, Tensor):
+        raise NoForm(
+            "sampling_ratio 0 takes as many points as a region is large; with computed regions, state a ratio"
         )
     cells = []
-    for region, sample in zip(np.asarray(regions, np.float64), samples.tolist(), strict=True):
+    for region, sample in zip(np.asarray(regions, np.float64), known(samples, "batch_indices").tolist(), strict=True):
         left, top, right, bottom = region * scale - (0.5 if half_pixel else 0.0)
-        rows = _region_weights(top, bottom, x.shape[2], out[0], ratio, half_pixel)
-        columns = _region_weights(left, right, x.shape[3], out[1], ratio, half_pixel)
-        begin = [int(sample), 0, 0, 0]
-        plane = x if x.shape[0] == 1 else x.slice_by_size(begin, [1, *x.shape[1:]])
-        cells.append(af.const(rows) @ plane @ af.const(columns.T))
+        rows = _region_weights(top, bottom, x.shape[2], out[0], half_pixel)
+        columns = _region_weights(left, right, x.shape[3], out[1], half_pixel)
+        cells.append(af.const(rows) @ image_of(x, int(sample)) @ af.const(columns.T))
     return cells[0] if len(cells) == 1 else af.concat(cells, axis=0)
 
 
-def _region_weights(first: float, last: float, extent: int, cells: int, ratio: int, half_pixel: bool) -> Array:
+def _region_weights(first: float, last: float, extent: int, cells: int, half_pixel: bool) -> Array:
     length = last - first if half_pixel else max(last - first, 1.0)
     size = length / cells
-    count = ratio if ratio > 0 else max(1, math.ceil(length / cells))
+    count = max(1, math.ceil(length / cells))
     if cells * max(count, extent) > _MOST_PLACES // 16:
         raise NoForm(
             f"a region of {cells} cells with {count} points each is too large; the limit is {_MOST_PLACES // 16:,}"
         )
     points = first + np.arange(cells)[:, None] * size + (np.arange(count) + 0.5) * size / count
     inside = (points >= -1) & (points <= extent)
-    clipped = np.clip(points, 0, extent - 1)
-    low = np.floor(clipped).astype(int)
-    weights = np.zeros((cells, extent))
-    for row, sample in np.ndindex(points.shape):
-        if inside[row, sample]:
-            place, part = low[row, sample], clipped[row, sample] - low[row, sample]
-            weights[row, place] += (1 - part) / count
-            weights[row, min(place + 1, extent - 1)] += part / count
-    return weights
+    return (mixing_weights(points, extent) * inside[..., None]).mean(axis=1)

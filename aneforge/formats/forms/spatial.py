@@ -16,6 +16,7 @@ from aneforge.formats.values import NoForm, Numeric, Value, along_axis, known
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.halves import FP16_MAX
+from aneforge.graph.ops.volume import over_planes, taps, with_depth
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor
 
@@ -63,10 +64,11 @@ def convolution(
     rank = _spatial_rank(x, kernel)
     steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
     borders = list(pads or [(0, 0)] * rank)
-    if rank == 3:
-        planes, depth = _taps(padded(x, [(0, 0), (0, 0), borders[0], (0, 0), (0, 0)]), kernel.shape[2], steps, gaps)
-        result = _planar(planes, _fold_depth(kernel), bias, steps[1:], borders[1:], gaps[1:], groups)
-        return _with_depth(result, x.shape[0], depth)
+    if rank == 3:  # it keeps its rank: the gate answers for it (C08)
+        sides = [side for border in borders for side in border]
+        stored = None if isinstance(bias, Tensor) or bias is None else known(bias, "the bias").reshape(-1)
+        result = af.conv3d(x, kernel, steps, sides, gaps, groups, stored)
+        return result if bias is None or stored is not None else result + _along_channels(bias, 5)
     result = _planar(_planes(x, rank), _plane_kernel(kernel, rank), bias, steps, borders, gaps, groups)
     return _restore_rank(result, rank)
 
@@ -111,35 +113,6 @@ def _planar(
     return result if bias is None else result + _along_channels(bias, 4)
 
 
-def _taps(x: Tensor, size: int, stride: Sequence[int], dilation: Sequence[int]) -> tuple[Tensor, int]:
-    """The planes of every window along the depth, as channels [N * depth, C * size, H, W], and the number of windows.
-
-    The depth of a kernel is then summed with the channels, in the wide accumulators of the multiplier."""
-    n, channels, extent, height, width = x.shape
-    depth = window(extent, size, stride[0], 0, 0, dilation[0])
-    if depth * size > _MOST_PLANES:
-        raise NoForm(f"{depth} windows of {size} planes are too many; the limit is {_MOST_PLANES:,} planes")
-    places = [position * stride[0] + tap * dilation[0] for position in range(depth) for tap in range(size)]
-    lines = x.reshape(n, channels, extent, height * width)
-    lines = lines if places == list(range(extent)) else af.gather(lines, places, axis=2)
-    windows = lines.reshape(n, channels, depth, size, height * width).transpose([0, 2, 1, 3, 4])
-    return windows.reshape(n * depth, channels * size, height, width), depth
-
-
-def _with_depth(x: Tensor, samples: int, depth: int) -> Tensor:
-    """Planes [N * depth, C, H, W] as [N, C, depth, H, W]."""
-    _, channels, height, width = x.shape
-    turned = x.reshape(samples, depth, channels, height * width).transpose([0, 2, 1, 3])
-    return turned.reshape(samples, channels, depth, height, width)
-
-
-def _fold_depth(kernel: Value) -> Any:
-    """A kernel [out, in, depth, H, W] as [out, in * depth, H, W]."""
-    out, inner, depth, height, width = kernel.shape
-    values = kernel if isinstance(kernel, Tensor) else np.asarray(kernel)
-    return values.reshape(out, inner * depth, height, width)
-
-
 def _plane_kernel(kernel: Value, rank: int) -> Any:
     if rank != 1:
         return kernel
@@ -174,9 +147,13 @@ def transposed_convolution(
         depth = kernel.shape[2]
         reach = gaps[0] * (depth - 1)
         spread = padded(_insert_zeros(x, steps[0]), _depth_only(reach - cuts[0][0], reach - cuts[0][1]))
-        planes, places = _taps(spread, depth, [1], gaps)
+        if spread.shape[2] * depth > _MOST_PLANES:
+            raise NoForm(
+                f"{spread.shape[2]} windows of {depth} planes are too many; the limit is {_MOST_PLANES:,} planes"
+            )
+        planes, places = taps(spread, depth, 1, gaps[0])
         result = _planar_transposed(planes, _reverse_depth(kernel), bias, steps[1:], cuts[1:], gaps[1:], groups)
-        return _with_depth(result, x.shape[0], places)
+        return with_depth(result, x.shape[0], places)
     wide, narrow = _planes(x, rank), _plane_kernel(kernel, rank)
     return _restore_rank(_planar_transposed(wide, narrow, bias, steps, cuts, gaps, groups), rank)
 
@@ -269,7 +246,17 @@ def window_sum(x: Tensor, box: PoolWindow) -> Tensor:
     ]
     pads = [(before, max(0, after)) for before, after in wide]
     ones = np.ones((x.shape[1], 1, *box.size))
-    return convolution(x, ones, stride=box.stride, pads=pads, dilation=box.dilation, groups=x.shape[1])
+    return _over_windows(x, ones, box.stride, pads, box.dilation)
+
+
+def _over_windows(
+    x: Tensor, kernels: np.ndarray, stride: Sequence[int], pads: Pads, dilation: Sequence[int]
+) -> Tensor:
+    """A kernel of known numbers for each channel; volumes plane by plane, as what the user wrote is no convolution."""
+    settings: dict[str, Any] = {"stride": stride, "dilation": dilation, "groups": x.shape[1]}
+    if x.ndim == 5:
+        return over_planes(x, af.const(kernels), pad=[side for pair in pads for side in pair], **settings)
+    return convolution(x, kernels, pads=pads, **settings)
 
 
 def norm_pool(x: Tensor, p: int, box: PoolWindow) -> Tensor:
@@ -444,7 +431,7 @@ def unfold_columns(
 ) -> Tensor:
     """Every window as a column [n, channels * area, windows]: a depthwise convolution that copies single elements."""
     kernels = _window_kernels(x.shape[1], size)
-    columns = convolution(x, kernels, stride=stride, pads=pads, dilation=dilation, groups=x.shape[1])
+    columns = _over_windows(x, kernels, stride, pads, dilation)
     return columns.reshape(*columns.shape[:2], -1)
 
 

@@ -123,8 +123,8 @@ def _regions(coordinates: str, roi: Array | None, count: int) -> list[tuple[floa
 
 def roi_align(
     x: Numeric,
-    rois: Array,
-    batch_indices: Array,
+    rois: Value,
+    batch_indices: Value,
     mode: str = "avg",
     output_height: int = 1,
     output_width: int = 1,

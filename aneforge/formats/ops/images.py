@@ -8,32 +8,33 @@ from collections.abc import Callable
 import numpy as np
 
 from aneforge.errors import LoadError
-from aneforge.formats.forms import affine_grid, grid_sample, resampled, sliced
-from aneforge.formats.values import NoForm, Numeric, Value, along_axis
+from aneforge.formats.forms import (
+    affine_grid,
+    cut_boxes,
+    grid_sample,
+    image_of,
+    inside_image,
+    resampled,
+    sliced,
+)
+from aneforge.formats.values import NoForm, Numeric, Value
 from aneforge.graph import builders as af
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.ops.sampling import GRIDS, grid_positions
+from aneforge.graph.ops.sampling import mixing_weights as interpolation_weights
 from aneforge.graph.tensor import Tensor
 
-_SAMPLING_MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 _MOST_POINTS = 1 << 16
 _MOST_WEIGHTS = 1 << 24
 
 
-def _grid(extent: float, out: int, mode: str) -> np.ndarray:
+def _grid(extent: int, out: int, mode: str) -> np.ndarray:
     """The positions along a line of ``extent`` places at which outputs are read, not yet clipped to the line."""
     if not 1 <= out <= _MOST_POINTS:
         raise LoadError(f"the target size is {out:,}; it must be 1 to {_MOST_POINTS:,}")
-    steps = np.arange(out)
-    if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS"):
-        if out == 1:
-            return np.array([(extent - 1) / 2 if mode == "ALIGN_CORNERS" else 0.0])
-        return steps * ((extent - 1) / (out - 1))
-    if mode == "DEFAULT":
-        return steps * (0.0 if out == 1 else (extent - extent / out) / (out - 1))
-    if mode == "OFFSET_CORNERS":
-        return (steps + 0.5) * (max(1.0, extent - 1) / out)
-    if mode == "UNALIGN_CORNERS":
-        return (steps + 0.5) * (extent / out) - 0.5
-    raise LoadError(f"sampling mode {mode!r} is not supported; choose one: {', '.join(_SAMPLING_MODES)}")
+    if mode not in GRIDS:
+        raise LoadError(f"sampling mode {mode!r} is not supported; choose one: {', '.join(GRIDS)}")
+    return grid_positions(extent, out, mode)
 
 
 def mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:
@@ -43,15 +44,7 @@ def mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:
         raise LoadError(
             f"{len(positions):,} points of {extent:,} places need {count:,} weights; the limit is {_MOST_WEIGHTS:,}"
         )
-    clipped = np.clip(positions, 0, extent - 1)
-    low = np.minimum(np.floor(clipped).astype(int), extent - 1)
-    high = np.minimum(low + 1, extent - 1)
-    part = clipped - low
-    weights = np.zeros((len(clipped), extent))
-    rows = np.arange(len(clipped))
-    np.add.at(weights, (rows, low), 1 - part)
-    np.add.at(weights, (rows, high), part)
-    return weights
+    return interpolation_weights(positions, extent)
 
 
 def _resized(x: Tensor, height: int, width: int, mode: str) -> Tensor:
@@ -133,65 +126,41 @@ def _crop(x: Numeric, crop_height: list[int], crop_width: list[int]) -> Tensor:
     return x
 
 
-def boxed(x: Tensor, box: np.ndarray, height: int, width: int, mode: str) -> Tensor:
-    """A region [top, left, bottom, right] of one image, in pixels, read at a grid of points."""
-    for axis, (first, last), out in ((2, box[[0, 2]], height), (3, box[[1, 3]], width)):
-        extent = x.shape[axis]
-        if first < 0 or last > extent - 1 or last < first:
-            raise LoadError(
-                f"a box from {first:g} to {last:g} is not inside axis {axis} of {extent}; boxes must lie in the image"
-            )
-        points = first + _grid(last - first + 1, out, mode)
-        x = along_axis(x, axis, mixing_weights(np.clip(points, first, last), extent))
-    return x
-
-
 def _crop_resize(
-    x: Numeric,
+    x: Tensor,
     roi: Value | None = None,
     boxes: Value | None = None,
-    box_indices: list[int] | None = None,
+    box_indices: Value | None = None,
     target_height: int = 1,
     target_width: int = 1,
     normalized_coordinates: bool = False,
     spatial_scale: float = 1.0,
     box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
     sampling_mode: str = "DEFAULT",
+    pad_value: float = 0.0,
 ) -> Tensor:
     """``roi`` has the number of the image in front of each box, or the boxes are for all images; ``boxes`` names the
     images apart, and its crops are joined."""
-    old = roi is not None
-    regions = roi if old else boxes
-    if isinstance(regions, Tensor):
-        raise NoForm("the boxes are computed while the program runs; the engine needs fixed boxes")
-    if regions is None:
+    regions = boxes if roi is None else roi
+    if regions is None or isinstance(regions, Encoded):
         raise LoadError("argument 'boxes' is missing; the op needs it")
-    lines = np.asarray(regions, np.float64).reshape(regions.shape[0], -1)
-    images = [range(x.shape[0])] * len(lines)
-    if old and lines.shape[1] == 5:
-        images = [range(int(place), int(place) + 1) for place in lines[:, 0]]
-        lines = lines[:, 1:]
-    elif not old:
-        images = [range(place, place + 1) for place in box_indices or range(len(lines))]
-    corners = _corners(lines, box_coordinate_mode)
-    if normalized_coordinates:
-        corners = corners * (np.array([x.shape[2], x.shape[3]] * 2) - 1)
-    corners = corners * spatial_scale
-    crops = [
-        af.concat(
-            [boxed(sliced(x, 0, i, i + 1), box, target_height, target_width, sampling_mode) for i in chosen], axis=0
-        )
-        for box, chosen in zip(corners, images, strict=True)
-    ]
-    return af.stack(crops, axis=0) if old else af.concat(crops, axis=0)
-
-
-def _corners(boxes: np.ndarray, mode: str) -> np.ndarray:
-    if mode.endswith("WIDTH_FIRST"):
-        boxes = boxes[:, [1, 0, 3, 2]]
-    if mode.startswith("CENTER_SIZE"):
-        return np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], axis=1)
-    return boxes
+    widths = (4,) if roi is None else (4, 5)
+    if len(regions.shape) != (2 if roi is None else 5) or math.prod(regions.shape[1:]) not in widths:
+        wanted = "[count, 4]" if roi is None else "[count, 1, 4 or 5, 1, 1]"
+        raise LoadError(f"boxes are {list(regions.shape)}; expected {wanted}")
+    lines = regions.reshape(regions.shape[0], -1)
+    numbers: Value | None = None
+    if lines.shape[1] == 5:
+        numbers, lines = lines[:, :1], lines[:, 1:]
+    elif roi is None:
+        numbers = np.arange(lines.shape[0]) if box_indices is None else box_indices
+    settings = (target_height, target_width, normalized_coordinates, box_coordinate_mode, sampling_mode, pad_value)
+    lines = lines if spatial_scale == 1.0 else lines * spatial_scale
+    if numbers is None:  # every image is cut at all boxes
+        crops = [af.crop_resize(image_of(x, i), lines, *settings) for i in range(x.shape[0])]
+        return af.stack(crops, axis=1)
+    joined = cut_boxes(x, lines, numbers, *settings)
+    return joined if roi is None else joined.reshape(joined.shape[0], 1, *joined.shape[1:])
 
 
 def _affine(
@@ -216,7 +185,7 @@ def _affine(
 
 
 def _resample(
-    x: Value,
+    x: Tensor,
     coordinates: Value,
     sampling_mode: str,
     padding_mode: str,
@@ -224,7 +193,13 @@ def _resample(
     align_corners: bool,
     padding_value: float = 0.0,
 ) -> Tensor:
-    raise NoForm("sampling an image at a table of points has no form on the engine")
+    if coordinates_mode == "normalized_zero_to_one" and not isinstance(coordinates, Encoded):
+        coordinates, coordinates_mode = coordinates * 2.0 - 1.0, "normalized_minus_one_to_one"
+    if padding_mode not in ("constant", "border"):
+        raise NoForm(f"padding {padding_mode!r} is not supported by the engine's sampler; use constant or border")
+    if padding_mode == "border":
+        coordinates = inside_image(coordinates, x.shape[2:], coordinates_mode, align_corners)
+    return af.resample(x, coordinates, sampling_mode, padding_value, coordinates_mode, align_corners)
 
 
 def _suppress_boxes(

@@ -149,7 +149,7 @@ def pad_last(x: Numeric, pad: list[int], mode: str = "constant", value: float = 
 def extreme_place(x: Numeric, axis: int | None = None, largest: bool = True) -> Tensor:
     """Without an axis, the place in the flattened tensor."""
     if axis is None:
-        return forms.position(x.reshape(x.size), 0, True, largest)
+        return forms.whole_position(x, largest)
     return forms.position(x, axis_of(axis, x.ndim), True, largest)
 
 

@@ -169,8 +169,8 @@ def _resize_weights(kind: str, extent: int, out: int, align: bool, scale: float 
     return line.numpy().T
 
 
-def sample_grid(x: Numeric, grid: Array, mode: int = 0, padding: int = 0, align_corners: bool = False) -> Tensor:
-    """Samples at places that the model fixes; the engine cannot read at computed ones (C42)."""
+def sample_grid(x: Numeric, grid: Value, mode: int = 0, padding: int = 0, align_corners: bool = False) -> Tensor:
+    """Samples at the places of a grid."""
     modes, pads = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
     return forms.grid_sample(x, grid, modes[mode], pads[padding], align_corners)
 

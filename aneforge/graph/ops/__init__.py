@@ -20,4 +20,5 @@ from aneforge.graph.ops import (  # noqa: F401 - importing them declares their o
     slices,
     spatial,
     state,
+    volume,
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Pads = tuple[int, int, int, int]
 
 
-def _check_groups(channels: int, weight: Shape, groups: int) -> None:
+def check_groups(channels: int, weight: Shape, groups: int) -> None:
     """Listing 22.2: input and output channels divisible by groups, weight channels to match."""
     if channels % groups:
         raise GraphError(f"input channels {channels} are not divisible by groups {groups}")
@@ -34,7 +34,7 @@ def _conv_shape(
 ) -> Shape:
     rank_is(x, 4, "input")
     rank_is(weight, 4, "weight")
-    _check_groups(x[1], weight, groups)
+    check_groups(x[1], weight, groups)
     height = window(x[2], weight[2], stride[0], pad[0], pad[1], dilation[0])
     width = window(x[3], weight[3], stride[1], pad[2], pad[3], dilation[1])
     return x[0], weight[0], height, width

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aneforge.errors import GraphError
+from aneforge.errors import GraphError, UnknownNameError
 from aneforge.graph.node import Node, Shape, entry, make, op
 from aneforge.graph.shapes import number, positive
 from aneforge.graph.snapshots import stored_weight
@@ -61,6 +61,31 @@ class CAST:
 
     @staticmethod
     def derivative(g, y, x, dtype):
+        return [g if x.dtype == "fp16" else None]
+
+
+@op(
+    "image_plane",
+    "x",
+    "dtype format plane",
+    dtypes="attribute",
+    gate="dequantize",
+    no_mil="Core ML states the pixel format of a port in the model's description, not by a tag",
+    diverges_as="move",
+)
+class IMAGE_PLANE:
+    """The pixels of one plane of an image surface as fp16."""
+
+    @staticmethod
+    def shape(x: Shape, dtype: str, format: str, plane: int) -> Shape:  # noqa: A002
+        return x
+
+    @staticmethod
+    def reference(x, dtype, format, plane):  # noqa: A002
+        return x.astype(np.float64)
+
+    @staticmethod
+    def derivative(g, y, x, dtype, format, plane):  # noqa: A002
         return [g if x.dtype == "fp16" else None]
 
 
@@ -130,10 +155,51 @@ def cast(x: Tensor, dtype: str = "fp16") -> Tensor:
     return make(CAST, (x,), {"dtype": dtype})
 
 
+_BYTES = 1 / 255
+
+
 @entry
-def image_input(shape: Sequence[int], scale: Any = 1 / 255, bias: Any = 0.0, name: str | None = None) -> Tensor:
-    """A uint8 image port, dequantised in the graph: ``scale * x + bias`` (scalars, or one per channel)."""
-    pixels = cast(input(shape, "uint8", name=name))
+def image_input(
+    shape: Sequence[int],
+    scale: Any = _BYTES,
+    bias: Any = 0.0,
+    name: str | None = None,
+    format: str | None = None,  # noqa: A002 - the word of the format tables
+) -> Any:
+    """A uint8 image port, dequantised in the graph: ``scale * x + bias`` (scalars, or one per channel).
+
+    With a ``format`` it is a surface of that tag (``&BGA``), which only some chips take: ``shape`` is that of its first
+    plane, halves are not scaled by default, and a tag with two planes (YUV 4:2:0) gives two tensors.
+    """
+    if format is None:
+        return _scaled(cast(input(shape, "uint8", name=name)), scale, bias)
+    from aneforge.chips.formats import image_format
+
+    try:
+        surface = image_format(format)
+    except UnknownNameError as error:
+        raise GraphError(str(error.args[0])) from None
+    extents, planes = shape_of(shape), surface.planes.value
+    if len(extents) != 4 or extents[1] != planes[0].channels:
+        wanted = f"[N, {planes[0].channels}, H, W]"
+        raise GraphError(f"image_input: the first plane of {format} is {wanted}, not {list(extents)}")
+    batch, _, height, width = extents
+    results = []
+    for number, plane in enumerate(planes):
+        rows, columns = height // plane.height_divisor, width // plane.width_divisor
+        if height % plane.height_divisor or width % plane.width_divisor:
+            raise GraphError(f"image_input: {format} has planes of half the size; {height} x {width} must be even")
+        dtype = {"uint8": "uint8", "float16": "fp16"}.get(plane.element)
+        if dtype is None:
+            raise GraphError(f"image_input: {format} holds {plane.element}; ports of this graph are uint8 or fp16")
+        own = name if name is None or len(planes) == 1 else f"{name}_{number}"
+        port = input((batch, plane.channels, rows, columns), dtype, name=own)
+        pixels = make(IMAGE_PLANE, (port,), {"dtype": "fp16", "format": format, "plane": number})
+        results.append(pixels if dtype == "fp16" and scale == _BYTES else _scaled(pixels, scale, bias))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _scaled(pixels: Tensor, scale: Any, bias: Any) -> Tensor:
     return pixels * _per_channel(scale, pixels, "scale") + _per_channel(bias, pixels, "bias")
 
 

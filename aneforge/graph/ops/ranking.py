@@ -213,7 +213,11 @@ def sort_vectors(
     return make(SORT, (x,), {"descending": bool(descending), "return_indices": bool(indices), **order})
 
 
-def argmax(x: Tensor, axis: int = -1) -> Tensor:
+def argmax(x: Tensor, axis: int | None = -1) -> Tensor:
+    """The position of the largest element of each row of [C, W]; without an axis, in the whole tensor, as a layer that
+    conversion has from A15 on and authoring from A13 (chapter 26)."""
+    if axis is None:
+        return global_arg(x.reshape(1, x.size), True, 1)
     return make(ARGMAX, (x,), {"axis": axis_of(axis, len(x.shape))})
 
 

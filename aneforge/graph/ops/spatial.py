@@ -257,7 +257,7 @@ class AFFINE:
 
     @staticmethod
     def reference(x, transform, output_h, output_w, align_corners):
-        n, _, h, w = x.shape
+        h, w = x.shape[2:]
 
         def grid(size):
             if align_corners:
@@ -268,20 +268,29 @@ class AFFINE:
             return (value + 1) * (size - 1) / 2 if align_corners else ((value + 1) * size - 1) / 2
 
         xs, ys = np.meshgrid(grid(output_w), grid(output_h))
-        result = np.zeros((n, x.shape[1], output_h, output_w))
-        for i in range(n):
-            a, b = transform[i, :3], transform[i, 3:]
-            px = pixel(a[0] * xs + a[1] * ys + a[2], w)
-            py = pixel(b[0] * xs + b[1] * ys + b[2], h)
-            left, top = np.floor(px).astype(int), np.floor(py).astype(int)
-            for dy in (0, 1):
-                for dx in (0, 1):
-                    cx, cy = left + dx, top + dy
-                    weight = (1 - np.abs(px - cx)) * (1 - np.abs(py - cy))
-                    inside = (cx >= 0) & (cx < w) & (cy >= 0) & (cy < h)
-                    sampled = x[i][:, np.clip(cy, 0, h - 1), np.clip(cx, 0, w - 1)]
-                    result[i] += sampled * (weight * inside)
-        return result
+        a, b = (transform[:, i : i + 3, None, None] for i in (0, 3))
+        columns = pixel(a[:, 0] * xs + a[:, 1] * ys + a[:, 2], w)
+        rows = pixel(b[:, 0] * xs + b[:, 1] * ys + b[:, 2], h)
+        return read_at(x, columns, rows)
+
+
+def read_at(
+    x: np.ndarray, columns: np.ndarray, rows: np.ndarray, background: float = 0.0, nearest: bool = False
+) -> np.ndarray:
+    """[N, C, H, W] read at real positions [N, H', W'] between pixels; what lies outside counts as the background."""
+    h, w = x.shape[2:]
+    if nearest:
+        columns, rows = np.floor(columns + 0.5), np.floor(rows + 0.5)
+    left, top = np.floor(columns).astype(int), np.floor(rows).astype(int)
+    images = np.arange(x.shape[0])[:, None, None]
+    total = np.zeros((*columns.shape, x.shape[1]))
+    for row in (top, top + 1):
+        for column in (left, left + 1):
+            share = (1 - np.abs(columns - column)) * (1 - np.abs(rows - row))
+            inside = (column >= 0) & (column < w) & (row >= 0) & (row < h)
+            read = x[images, :, np.clip(row, 0, h - 1), np.clip(column, 0, w - 1)]
+            total += np.where(inside[..., None], read, background) * share[..., None]
+    return total.transpose(0, 3, 1, 2)
 
 
 def to_space(x: np.ndarray, rows: int, columns: int, channel_first: bool) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import ANY, Limit, rule
+from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
 from aneforge.graph.node import ops_with
 from aneforge.graph.traits import GraphTrait
 
@@ -35,6 +35,15 @@ def integer_operand(query: Query, limit: Limit) -> Any:
     # int8 data enters through quantise and dequantise, which name it as an attribute; the data operand comes first,
     # and an index operand behind it does not make the op an integer one (gather_nd, M6.disp).
     return first if first in _INTEGERS and query.base not in ops_with(GraphTrait.QUANTISER) else None
+
+
+@rule("image-format", "dequantize", reads=("image_tags",))
+def image_format(query: Query, limit: Limit) -> Any:
+    """An image port of format {extent} is not published for {chip}; the chip takes {limit}."""
+    tag = query.attrs.get("format")
+    if tag is None or tag in limit.value:
+        return None
+    return Over(tag, limit.value, words=", ".join(limit.value) or "no image surfaces")
 
 
 @rule("integer-cast", "cast", elsewhere="graph language")

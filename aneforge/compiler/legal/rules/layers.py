@@ -96,10 +96,11 @@ def rasterizer_identity(query: Query, limit: Limit) -> Any:
     return channels if channels != shape[-3] else None
 
 
-@rule("resample-method", "Resample", elsewhere="netplist")
+@rule("resample-method", "Resample", "resample")
 def resample_method(query: Query, limit: Limit) -> Any:
     """{op}: sampling method {extent} fails code generation when authored; {limit} compiles."""
-    method = query.attrs.get("Method", query.attrs.get("SamplingMethod"))
+    stated = query.attrs.get("Method", query.attrs.get("SamplingMethod", query.attrs.get("sampling_mode")))
+    method = {"bilinear": "Linear", "nearest": "NearestNeighbor"}.get(str(stated), stated)
     return method if method is not None and method not in limit.value else None
 
 

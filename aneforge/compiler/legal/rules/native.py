@@ -256,9 +256,7 @@ RAISED = (
     RaisedRule("mil-floor", "check", "Below H13 no model-language program compiles.", stage="frontend"),
     RaisedRule("op-route", "check", "The route has no such op on this chip.", stage="frontend"),
     RaisedRule("op-record", "check", "A measured answer about one op.", "rewrites"),
-    RaisedRule(
-        "sweep", "check", "The op failed the sweep of the whole vocabulary on an M5.", "rewrites", "code generation"
-    ),
+    RaisedRule("sweep", "check", "The op failed the sweep of the whole vocabulary on an M5.", stage="code generation"),
     RaisedRule("segmenter", "check", "Core ML's planner does not call the op eligible.", "Core ML placement"),
     RaisedRule("unknown-op", "check", "No operation of this name is known.", "op names", "frontend"),
     RaisedRule(
@@ -286,8 +284,7 @@ RAISED = (
         "legacy-broadcast",
         "legacy-forms",
         "A broadcast of other types than fp16 there.",
-        "backend text",
-        "code generation",
+        stage="code generation",
     ),
     RaisedRule(
         "legacy-divide",

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
-from aneforge.chips import Fact, Family, op_names, op_routes, store
+from aneforge.chips import Fact, Family, op_names, op_routes, store, target
 from aneforge.chips.evidence import fact
 from aneforge.chips.ops import OpRoutes, mil_floor, mil_row
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN
 from aneforge.compiler.legal.rules.base import CHIP, matches, validator_records
-from aneforge.compiler.legal.words import needs_texture_engine, reject_message, spellings_of
+from aneforge.compiler.legal.words import needs_texture_engine, reject_message, spellings_of, unsupported_message
 from aneforge.engine.native import layer_types
 from aneforge.errors import UnknownNameError, nearest
 
@@ -37,6 +37,10 @@ class OpAnswer:
     """The layer that gives the answer, one of ``STAGES``."""
     string: str = ""
     """The compiler's own words, where they are published."""
+
+
+BY_NAME = frozenset(("op-record", "op-route", "sweep"))
+"""The rules that answer about an op by its name alone."""
 
 
 @cache
@@ -162,6 +166,10 @@ def _sweep_only() -> Mapping[str, Mapping[str, Any]]:
     return {row["mil"]: row for row in store.load("ops")["mil_sweep_only"]}
 
 
+_SWEPT_CHIP = "h17s"
+"""The M5 on which the whole vocabulary was swept (C03): for other generations a refusal is predicted from it."""
+
+
 def _sweep(question: _Question) -> OpAnswer | None:
     """The vocabulary sweep ran on an M5, so it applies to the A16 tier by conversion."""
     op = question.op
@@ -173,6 +181,8 @@ def _sweep(question: _Question) -> OpAnswer | None:
     if str(cell["class"]).startswith("reachable"):
         return OpAnswer("accept", "sweep", "", evidence)
     why = f"{op} failed to compile in a minimal program for the engine alone ({cell['class']})"
+    if question.chip.get("generation") != target(_SWEPT_CHIP).td_generation:
+        evidence = replace(evidence, confidence="predicted")
     return OpAnswer("reject", "sweep", why, evidence, _hint(op), "code generation", reject_message(op) or "")
 
 
@@ -204,7 +214,7 @@ def _accepted(question: _Question) -> OpAnswer | None:
 
 def _refused(question: _Question) -> OpAnswer:
     op, status = question.op, question.status
-    string = reject_message(op) or ""
+    string = unsupported_message(op) or ""
     stage = "frontend"
     if question.is_direct:  # the words of an op's unit are those of its validator, which reads a byte (chapter 22)
         stage = "validator" if string else "code generation" if _units().get(op) else stage

@@ -172,9 +172,7 @@ def _resize(layer: NetworkLayer) -> Blob:
 
 
 def _crop_resize(layer: NetworkLayer) -> Blob:
-    boxes = layer.inputs[1].known if len(layer.inputs) > 1 else None
-    if boxes is None:
-        raise LoadError("the boxes are computed while the network runs; the engine needs fixed boxes")
+    boxes = layer.inputs[1].operand() if len(layer.inputs) > 1 else None
     height, width = _as_pair(layer.targetSize, 1)
     arguments = {
         "x": layer.x.planes(),
