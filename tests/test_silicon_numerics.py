@@ -35,6 +35,7 @@ EXPECTED_FAILURES = {
     "softmax": f"softmax inherits it: {N60}",
     "layer_norm": f"its means are reductions: {N60}",
     "rms_norm": f"its norm is a reduction: {N60}",
+    "gelu at 0": "C72: this single reading is the odd one out; the chip's own printed norms exclude it",
     "conv weight gradient": "shapes and data of this run are not published; test_train_guard.py has one that clamps",
 }
 
@@ -386,6 +387,8 @@ def holds(row, found):
 
 
 def why_not(row):
+    if (row["kind"], row["op"]) == ("lut_bias", "gelu"):
+        return EXPECTED_FAILURES["gelu at 0"]
     for name, reason in EXPECTED_FAILURES.items():
         if row["op"].split(" [")[0] == name:
             return reason

@@ -259,7 +259,7 @@ _OPS_OF_KIND = {
     ),
     # Statistics that are given make a batch norm a gain and an offset.
     "elementwise": (
-        "batch_norm pow sigmoid exp exp2 sqrt abs erf softplus softsign atan floor ceil round sign "
+        "batch_norm pow sigmoid gelu silu exp exp2 sqrt abs erf softplus softsign atan floor ceil round sign "
         "cosh asinh acosh log rsqrt inverse elu sigmoid_hard linear_activation local_response_norm lrn "
         "cross_product cost_volume fps radius_search scaled_elementwise host quantize dequantize"
     ),

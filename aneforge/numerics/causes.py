@@ -23,9 +23,7 @@ from aneforge.numerics.transfer import Walk
 from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.int8 import integer_operands
 from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, window_of
-
-BY_SET = ("tanh", "gelu", "swish")
-"""The activations in which the two sets of tables differ."""
+from aneforge.sim.tables import differs_by_set
 
 
 def adds_on_the_planar_path(op: Op) -> bool:
@@ -73,7 +71,7 @@ def _of_op(op: Op, walk: Walk, reached: bool) -> list[str]:
         "8-bit products added as integers": integers,
         "activations above 4094 infinite in front of 8-bit weights": clamps and has_kernel,
         "the crop path, infinite above 4094": clamps and not has_kernel,
-        f"the {engine.tables} table of {op.kind}": op.kind in BY_SET and not op.attrs.get("hard"),
+        f"the {engine.tables} table of {op.kind}": differs_by_set(op.kind),
         f"sums by the path for {engine.reduction_transpose_extent} elements (0x3f0)": adds_on_the_planar_path(op),
         "division by a rounded reciprocal": op.kind == "div" and engine.reciprocal_divide,
     }
