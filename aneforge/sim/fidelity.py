@@ -21,7 +21,10 @@ _PAIRS = ("add", "sub", "mult")
 
 
 def basis_of_codes(engine: Engine, op: Op) -> str:
-    """How far the sums of stored codes can be trusted: measured on some chips, assumed alike on others (U46, U65)."""
+    """How far the sums of stored codes can be trusted: measured on some chips, assumed alike on others (U46, U65). Of
+    several scales in a row nothing is measured: N67 is one block."""
+    if op.is_a(Trait.STORED_KERNEL) and op.operands[1].labels.get("encoding") == "blockwise":
+        return FIDELITIES[1]
     if op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op):
         measured = compile_fact(engine.target, "code_sums_measured").value
     elif integer_operands(engine, op) is not None:
