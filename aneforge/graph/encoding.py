@@ -68,9 +68,9 @@ class Encoded:
         stored = _narrowed(_whole_numbers(codes))
         extents = np.shape(scale)
         several = [axis for axis, count in enumerate(extents) if count > 1]
-        if len(extents) == stored.ndim and len(several) < 2 and np.shape(zero_point) in ((), extents):
-            if all(extents[axis] == stored.shape[axis] for axis in several):
-                return cls.affine(stored, scale, zero_point, several[0] if several else None, bits)
+        is_ranked = len(extents) == stored.ndim and np.shape(zero_point) in ((), extents)
+        if is_ranked and len(several) < 2 and all(extents[axis] == stored.shape[axis] for axis in several):
+            return cls.affine(stored, scale, zero_point, several[0] if several else None, bits)
         return cls(
             "blockwise",
             _known_bits(bits),

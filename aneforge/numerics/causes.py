@@ -20,9 +20,8 @@ from aneforge.numerics.losses import Risk
 from aneforge.numerics.products import arithmetic
 from aneforge.numerics.rules import is_clamped_copy
 from aneforge.numerics.transfer import Walk
-from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.int8 import integer_operands
-from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, window_of
+from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, takes_winograd
 from aneforge.sim.tables import differs_by_set
 
 
@@ -66,7 +65,7 @@ def _of_op(op: Op, walk: Walk, reached: bool) -> list[str]:
     ways = {
         "tiles of four terms that add in fp16 above 4096": tiles,
         "subnormal operands read as zero": contracts and engine.flush_subnormals,
-        "the Winograd form, rounded in between": convolves and engine.winograd and winograd_fits(window_of(op)),
+        "the Winograd form, rounded in between": takes_winograd(engine, op),
         "one channel that passes no accumulator": convolves and passes_no_accumulator(engine, op),
         "8-bit products added as integers": integers,
         "activations above 4094 infinite in front of 8-bit weights": clamps and has_kernel,

@@ -24,7 +24,7 @@ from aneforge.engine.traits import Trait
 from aneforge.errors import AneforgeError
 from aneforge.sim import native
 from aneforge.sim.engine import Engine
-from aneforge.sim.fidelity import FIDELITIES, basis, basis_of_codes
+from aneforge.sim.fidelity import FIDELITIES, basis, basis_of_form
 from aneforge.sim.half import has_special
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
@@ -180,7 +180,7 @@ class ExecutionPlan:
 
     def _basis(self, op: Op) -> str:
         label = basis(op.full_kind, self.engine.target, self.engine.fast)
-        return max(label, basis_of_codes(self.engine, op), key=FIDELITIES.index)
+        return max(label, basis_of_form(self.engine, op), key=FIDELITIES.index)
 
     def run(self, feeds: Feeds, trace: bool = False) -> Run:
         """Run on NDCHW arrays by port name."""
