@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aneforge.chips.limits import published_table
 from aneforge.codegen.dialect import written_generations
 from aneforge.codegen.tables import activation_of, table_bytes
 from aneforge.errors import UnknownNameError
@@ -94,7 +95,20 @@ def test_the_sigmoid_has_the_published_hash(generation):
 def test_tables_without_a_published_hash_do_not_claim_one():
     tables = {(name, generation) for name in tabulated() for generation in written_generations()}
     claims = {table for table in tables if table_bytes(*table).evidence == "hash"}
-    assert claims == {(name, chip) for name in ("sigmoid", "high_precision_sigmoid") for chip in ("h16", "h18")}
+    published = {
+        "gelu": ("h14", "h16", "h17", "h18"),
+        "swish": ("h15", "h16", "h17", "h18"),
+        **dict.fromkeys(("sigmoid", "high_precision_sigmoid"), ("h16", "h18")),
+    }
+    assert claims == {(name, chip) for name, chips in published.items() for chip in chips}
+
+
+@pytest.mark.parametrize("name", ["gelu", "swish"])
+@pytest.mark.parametrize("generation", written_generations())
+def test_gelu_and_swish_have_the_hash_of_published_programs(name, generation):
+    """C72: one table of each for every chip; hwx/third has them for h14 to h18."""
+    found = hashlib.sha256(table_bytes(name, generation).data[:128]).hexdigest()
+    assert found == published_table(name)["sha256"]
 
 
 def test_the_simulator_follows_the_tails_of_the_table():

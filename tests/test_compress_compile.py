@@ -43,7 +43,8 @@ def test_explicit_modes_encode_every_kernel_and_always_compile(mode, chip):
     model = af.compile(network(), target=chip, compress=mode)
     layers = by_node(model)
     assert list(layers) == ["plain", "strided", "up", "dense", "product"]
-    assert {layer.encoding for layer in layers.values()} == {encode(np.ones((32, 32)), mode).name}
+    names = {encode(np.ones((32, inputs)), mode).name for inputs in (32, 64)}  # one block a row is int8 (N67)
+    assert {layer.encoding for layer in layers.values()} <= names
     kernels = {each.sources[0].partition(".")[0]: each for each in model.program.weights if each.flow is not None}
     for name, layer in layers.items():
         assert kernels[name].streams is layer.streams, name

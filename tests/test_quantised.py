@@ -360,6 +360,11 @@ def direct(codes, scale, axis=None):
     return af.Encoded.affine(codes, scale, axis=axis, bits=4)
 
 
+def one_block(codes, scale):
+    """Blockwise with one block for each row, which is N67's own case."""
+    return af.Encoded.blockwise(codes, np.full((len(codes), *[1] * (codes.ndim - 1)), scale), bits=4)
+
+
 def with_scale(codes, scale):
     """A table of whole numbers, and a scale behind it."""
     indices = (codes + 8).astype(np.uint8)
@@ -367,7 +372,7 @@ def with_scale(codes, scale):
 
 
 @pytest.mark.parametrize("chip", CODE_CHIPS)
-@pytest.mark.parametrize("form", [direct, with_scale])
+@pytest.mark.parametrize("form", [direct, one_block, with_scale])
 @pytest.mark.parametrize("step", [None, 1 / 256])
 def test_scaled_codes_are_summed_first_and_rounded_twice(chip, form, step):
     """N67, with inputs as numbers and as codes: decoded weights give the neighbour on one side or the other."""
@@ -384,8 +389,16 @@ def test_other_forms_and_older_chips_multiply_by_decoded_weights():
     for weight in (numbers, plain):
         assert simulated(af.conv(x, weight), M5_PRO, dot_input()).item() == DECODED
     for chip in ("h13", "h14", "h16g"):
-        for form in (direct, with_scale):
+        for form in (direct, one_block, with_scale):
             assert simulated(af.conv(x, form(dot_codes(), DOT_SCALE)), chip, dot_input()).item() == DECODED
+
+
+def test_several_blocks_a_row_are_never_labelled_exact():
+    """N67 measured one block of 32; of rows with several scales no digit is known."""
+    codes, x = np.tile(dot_codes(), (1, 2, 1, 1)), af.input((1, 64, 1, 1), name="x")
+    weight = af.Encoded.blockwise(codes, np.full((1, 2, 1, 1), DOT_SCALE) * [[[[1]], [[2]]]], bits=4)
+    model = af.compile(af.conv(x, weight), target=M5_PRO)
+    assert model.run({"x": np.ones(x.shape)}).fidelity == {"modelled": 1}
 
 
 def test_the_product_of_a_core_ml_program_with_direct_int4_weights(tmp_path):

@@ -47,7 +47,10 @@ def erf_of(x: af.Tensor) -> af.Tensor:
 ACTIVATIONS = {
     "silu": (lambda x: x * x.sigmoid(), ["silu"]),
     "silu, gate first": (lambda x: x.sigmoid() * x, ["silu"]),
-    "silu by division": (lambda x: x / ((-x).exp() + 1.0), ["silu"]),
+    "silu by division stays as it is, a cure (C77)": (
+        lambda x: x / ((-x).exp() + 1.0),
+        ["mul", "exp", "add", "real_div"],
+    ),
     "gelu, as the script exporter writes it": (lambda x: (x * (erf_of(x) + 1.0)) * 0.5, ["gelu"]),
     "gelu, half of x first": (lambda x: (x * 0.5) * (erf_of(x) + 1.0), ["gelu"]),
     "gelu, half of the gate": (lambda x: x * ((erf_of(x) + 1.0) * 0.5), ["gelu"]),

@@ -424,7 +424,8 @@ def test_the_list_of_raised_rules_is_what_the_code_raises():
         ("round-then-scale", lambda: 2.0 * x(4, 8).round()),
         ("floor-or-ceil-then-scale", lambda: 2.0 * x(4, 8).ceil()),
         ("square-before-a-function", lambda: x(4, 8).square().sqrt()),
-        ("gated-feed-forward", lambda: gated(8)),
+        ("silu-by-name, gated-feed-forward", lambda: gated(8)),
+        ("silu-by-name", lambda: x(4, 8).silu()),
         ("scales-along-the-input", lambda: scaled((32, 4))),
         ("palettes-of-codes-in-a-row", lambda: palettes(2.0)),
         ("attention-of-few-queries, softmax-between-products", lambda: step(2)),
@@ -461,7 +462,8 @@ def test_every_pattern_is_matched_by_a_graph_or_known_from_elsewhere():
         lambda: af.matmul(x(4, 8), weight(8, 16)).softmax(-1),
         lambda: (x(8, 4) @ x(4, 8)).softmax(-1) + x(8, 8),
         lambda: x(4, 8).sigmoid_hard(1 / 6, 0.5) * x(4, 8),
-        lambda: af.conv(af.conv(x(1, 4, 1, 32), weight(8, 4, 1, 1)).silu() * x(1, 8, 1, 32), weight(4, 8, 1, 1)),
+        lambda: af.conv(af.conv(x(1, 4, 1, 32), weight(8, 4, 1, 1)).gelu() * x(1, 8, 1, 32), weight(4, 8, 1, 1)),
+        lambda: x(4, 8) * x(4, 8).sigmoid(),
     ],
 )
 def test_what_is_almost_a_pattern_is_none(build):

@@ -12,6 +12,7 @@ import pytest
 
 import aneforge as af
 from aneforge.chips.limits import numeric_record
+from aneforge.study import Study
 
 H17 = ["h17s", "h17"]
 SIDE = 512
@@ -176,3 +177,32 @@ def test_n75_scaling_the_weights_before_the_product_removes_its_error(scale, tol
     want = weights.astype(np.float64) @ values.astype(np.float64)
     error = np.linalg.norm(found - want) / np.linalg.norm(want)
     assert error == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(("chip", "kinds"), [("m4", ["sigmoid", "mult"]), ("m5", ["swish"]), ("m6", ["swish"])])
+def test_c77_a_gate_is_one_swish_table_from_h17_on(chip, kinds):
+    """x * sigmoid(x) has the table's error of small inputs where the vendor was seen to fuse it; x / (1 + exp(-x))
+    keeps 7e-4 everywhere."""
+    x = af.input((1, 4096), name="x")
+    half = np.random.default_rng(77).normal(0, 0.0225, x.shape).astype(np.float16)
+    want = half / (1 + np.exp(-half.astype(np.float64)))
+
+    def off(out: af.Tensor) -> float:
+        return float(np.linalg.norm(af.compile(out, target=chip)(half) - want) / np.linalg.norm(want))
+
+    for gate in (x * x.sigmoid(), x.sigmoid() * x):
+        program = af.compile(gate, target=chip).program
+        assert [op.kind for layer in program.layers for op in layer.ops] == kinds
+        assert (off(gate) > 0.04) == (kinds == ["swish"])
+    assert off(x / ((-x).exp() + 1.0)) < 7e-4
+    shared = x.sigmoid()
+    both = af.compile([x * shared, shared], target=chip).program  # the sigmoid has another reader: no table for both
+    assert "swish" not in {op.kind for layer in both.layers for op in layer.ops}
+
+
+def test_c93_silu_leaves_the_engine_in_core_ai_by_its_spelling():
+    x = af.input((1, 64, 8, 8), name="x")
+    for out, runs in ((x.silu(), False), (x * x.sigmoid(), True)):
+        refusals = Study(out, "m5", runtime="coreai").partition("runtime").refusals
+        assert ("C93" in str(refusals)) != runs
+    assert not Study(x.silu(), "m5", runtime="coreml").partition("runtime").refusals

@@ -235,7 +235,7 @@ def convolution(chip: Chip, op: Op, x: Bits, weight: Bits, *bias: Bits) -> Bits:
     """
     refuse_stored_forms(op)
     kernel, strides, dilation = (tuple(op.attrs[name]) for name in ("kernel_sizes", "strides", "dilation_rates"))
-    if chip.winograd and kernel == (1, 3, 3) and strides == dilation == (1, 1, 1):
+    if chip.winograd and (kernel[0], kernel[2]) == (1, 3) and strides == dilation == (1, 1, 1):  # C76
         return width_winograd(op, x, weight, *bias)
     data, kernels, start = padded(x, op.attrs["explicit_padding"], 0), weight.tolist(), bias_of(op, (x, weight, *bias))
     inner, outer = weight.shape[2], weight.shape[0] // op.attrs["groups"]
@@ -307,7 +307,7 @@ def width_winograd(op: Op, x: Bits, weight: Bits, *bias: Bits) -> Bits:
         first = start_of(int(start[n, d, o, h, w]))
         sums, sizes = [0, first, 0, 0], abs(first)
         for c in range(inner):
-            for i in range(3):
+            for i in range(weight.shape[3]):
                 columns = data[n][d][o // outer * inner + c][h + i][w : w + 4]
                 turned = transformed_data(columns), transformed_kernel(kernels[o][0][c][i])
                 if any(exponent_field(bits) == 31 for bits in (*columns, *turned[0], *turned[1])):

@@ -128,11 +128,16 @@ def numeric_fact(number: str) -> Fact[Any]:
 
 
 def activation_tables(name: str) -> Mapping[str, Any]:
-    """The records of one set of activation tables (``m6``, ``m1``), by activation (U40, U41)."""
+    """The records of one set of activation tables (``m6``, ``m1``), by activation (U40)."""
     sets = store.load("choices")["activation_tables"]
     if name not in sets:
         raise UnknownNameError(f"set of activation tables {name!r} is unknown; choose one: {', '.join(sets)}")
     return sets[name]
+
+
+def published_table(activation: str) -> Mapping[str, Any]:
+    """The table of an activation as published programs hold it, the same on every chip (C72, U41)."""
+    return store.load("choices")["published_tables"][activation]
 
 
 FP16_SLICE_SAT = 4094.0

@@ -12,8 +12,8 @@ halfword   meaning (enums.json, ``lut``)
 43 to 63   zero
 =========  ===================================================================
 
-The sigmoid of h16 and h18 has the published hash, which settles all but the meaning of its last two halfwords: both
-are 1. The last two of every other table are our reading, and so are most ends and tails.
+The sigmoid, gelu and swish have their published hashes. The last two halfwords of every other table are our reading,
+and so are most ends and tails.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ import numpy as np
 
 from aneforge.chips import target
 from aneforge.chips.assumed import compile_fact
+from aneforge.chips.limits import published_table
 from aneforge.codegen.dialect import dialect_of
 from aneforge.errors import UnknownNameError
-from aneforge.sim.tables import knots_of, tabulated
+from aneforge.sim.tables import PUBLISHED, knots_of, tabulated
 
 _KNOTS = 33
 _FIRST_KNOT = 4
@@ -59,6 +60,8 @@ def table_bytes(activation: str, generation: str) -> TableBytes:
     words = _words(name, _table_set(generation))
     dialect = dialect_of(generation)
     evidence = dialect.table_evidence if name == "sigmoid" else "sampled"
+    if name in PUBLISHED:
+        evidence = "hash" if generation in published_table(name)["targets"] else "formula"
     return TableBytes(words + bytes(dialect.table_bytes - len(words)), evidence)
 
 

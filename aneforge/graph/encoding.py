@@ -61,8 +61,16 @@ class Encoded:
 
     @classmethod
     def blockwise(cls, codes: Any, scale: Any, zero_point: Any = None, bits: int = 8) -> Encoded:
-        """(code - zero point) * scale, one of each for equal blocks: the scale has the weight's rank."""
+        """(code - zero point) * scale, one of each for equal blocks: the scale has the weight's rank.
+
+        One scale for all, or one for each element of an axis, is the affine form, which more chips stream and whose
+        sums are known (N67)."""
         stored = _narrowed(_whole_numbers(codes))
+        extents = np.shape(scale)
+        several = [axis for axis, count in enumerate(extents) if count > 1]
+        is_ranked = len(extents) == stored.ndim and np.shape(zero_point) in ((), extents)
+        if is_ranked and len(several) < 2 and all(extents[axis] == stored.shape[axis] for axis in several):
+            return cls.affine(stored, scale, zero_point, several[0] if several else None, bits)
         return cls(
             "blockwise",
             _known_bits(bits),

@@ -20,12 +20,9 @@ from aneforge.numerics.losses import Risk
 from aneforge.numerics.products import arithmetic
 from aneforge.numerics.rules import is_clamped_copy
 from aneforge.numerics.transfer import Walk
-from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.int8 import integer_operands
-from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, window_of
-
-BY_SET = ("tanh", "gelu", "swish")
-"""The activations in which the two sets of tables differ."""
+from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, takes_winograd
+from aneforge.sim.tables import differs_by_set
 
 
 def adds_on_the_planar_path(op: Op) -> bool:
@@ -68,12 +65,12 @@ def _of_op(op: Op, walk: Walk, reached: bool) -> list[str]:
     ways = {
         "tiles of four terms that add in fp16 above 4096": tiles,
         "subnormal operands read as zero": contracts and engine.flush_subnormals,
-        "the Winograd form, rounded in between": convolves and engine.winograd and winograd_fits(window_of(op)),
+        "the Winograd form, rounded in between": takes_winograd(engine, op),
         "one channel that passes no accumulator": convolves and passes_no_accumulator(engine, op),
         "8-bit products added as integers": integers,
         "activations above 4094 infinite in front of 8-bit weights": clamps and has_kernel,
         "the crop path, infinite above 4094": clamps and not has_kernel,
-        f"the {engine.tables} table of {op.kind}": op.kind in BY_SET and not op.attrs.get("hard"),
+        f"the {engine.tables} table of {op.kind}": differs_by_set(op.kind),
         f"sums by the path for {engine.reduction_transpose_extent} elements (0x3f0)": adds_on_the_planar_path(op),
         "division by a rounded reciprocal": op.kind == "div" and engine.reciprocal_divide,
     }

@@ -18,13 +18,14 @@ from aneforge.engine.interpret import named_constants, rule_of
 from aneforge.engine.ir import Op
 from aneforge.engine.spec import kinds_with
 from aneforge.engine.traits import Trait
-from aneforge.numerics.causes import BY_SET, adds_on_the_planar_path
+from aneforge.numerics.causes import adds_on_the_planar_path
 from aneforge.numerics.products import arithmetic
 from aneforge.numerics.ranges import numbers_of, remembered
 from aneforge.numerics.rules import is_clamped_copy
 from aneforge.numerics.transfer import Walk
 from aneforge.sim.rules.contraction import is_decoded_on_host
 from aneforge.sim.rules.planar import TABLES
+from aneforge.sim.tables import differs_by_set
 
 Digest = bytes
 _CHANNELS = 2
@@ -208,7 +209,7 @@ def _of_chip(walk: Walk, op: Op) -> tuple[object, ...]:
     sums = (engine.reduction_transpose_extent,) if adds_on_the_planar_path(op) else ()
     if op.is_a(Trait.CONTRACTION) or op.kind == "sdpa":
         return *sums, *arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
-    if op.kind in (*BY_SET, "unit"):
+    if differs_by_set(op.kind) or op.kind == "unit":
         return (engine.tables,)
     if sums:
         return sums

@@ -19,7 +19,7 @@ from aneforge.engine.interpret_contraction import unpacked
 from aneforge.engine.ir import Module, Op
 from aneforge.engine.traits import Trait
 from aneforge.numerics.ranges import ANYTHING, Value, numbers_of, product_error, remembered, rounded, rounding, scaled
-from aneforge.sim.convolution import winograd_fits, winograd_kernels
+from aneforge.sim.convolution import winograd_kernels
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import decoded
 from aneforge.sim.int8 import Integers, integer_operands
@@ -31,7 +31,7 @@ from aneforge.sim.rules.contraction import (
     replicates_edges,
     stored_as_int8,
     sums_codes,
-    window_of,
+    takes_winograd,
     without_scale,
 )
 from aneforge.sim.rules.moves import MOVES
@@ -129,7 +129,7 @@ def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None)
     clamped = engine.int8_activations_q4 and stored_as_int8(op) and _beyond(value, FP16_SLICE_SAT)
     planar = op.kind == "convolution" and passes_no_accumulator(engine, op)
     codes = op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op)
-    winograd = op.kind == "convolution" and engine.winograd and winograd_fits(window_of(op))
+    winograd = takes_winograd(engine, op)
     weight = other.size if other is not None else math.inf
     tiles = engine.tile_losses and (value.special or LANES * value.size * weight >= LOSSY_FROM)
     return engine.flush_subnormals, tiles, integers, clamped, planar, codes, winograd
@@ -244,7 +244,7 @@ def _starts(module: Module, op: Op, outputs: int) -> Array:
 
 def _kernel(engine: Engine, module: Module, op: Op) -> _Kernel:
     names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
-    form = engine.winograd and op.kind == "convolution" and winograd_fits(window_of(op))
+    form = takes_winograd(engine, op)
     key = op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups"), form
     on_host, flush, codes = is_decoded_on_host(op), engine.flush_subnormals, sums_codes(engine, op)
     return remembered(("kernel", *key, on_host, flush, codes), lambda: _summed_up(engine, module, op, form))
@@ -336,7 +336,7 @@ def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value, shares: S
     fixed = terms * (_DROPPED + _SUBNORMAL * max(a.size, b.size) * engine.flush_subnormals)
     if engine.tile_losses and LANES * a.size * b.size >= LOSSY_FROM:
         fixed += reach * 2.0**-9
-    if op.kind == "convolution" and engine.winograd and winograd_fits(window_of(op)):
+    if takes_winograd(engine, op):
         # Transformed kernels are at most three halves of the kernel, transformed maps twice the map.
         most, smaller = 2 * a.size, 1.5 * b.size
         fixed += 4 * terms / 3 * (rounding(most) * (smaller + rounding(smaller)) + most * rounding(smaller) + _DROPPED)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from aneforge.chips.assumed import constant
 from aneforge.sim.half import Window, decoded, narrowed, patches
 from aneforge.sim.mac import Sums, accumulate
 
@@ -52,8 +53,15 @@ def _bands(rows: int, width: int) -> list[tuple[int, int]]:
 
 
 def winograd_fits(window: Window) -> bool:
-    """Which convolutions take the form: three by three, unit stride, no dilation (N56)."""
-    return (window.size, window.stride, window.dilation) == ((3, 3), (1, 1), (1, 1))
+    """Which convolutions take the form: three columns, unit stride, no dilation (N56, C76)."""
+    return (window.size[1], window.stride, window.dilation) == (3, (1, 1), (1, 1))
+
+
+def winograd_is_open(window: Window) -> bool:
+    """Whether the vendor's validator allows the form for a window whose digits are not measured: any but 3 x 3 (C76).
+    Strides of two are summed directly here (U38)."""
+    width_and_stride = [window.size[1], window.stride[1]]
+    return window.dilation == (1, 1) and width_and_stride in constant("winograd_shapes") and window.size != (3, 3)
 
 
 def winograd_kernels(kernel: Array, groups: int = 1) -> list[list[Array]]:
@@ -68,8 +76,8 @@ def winograd(x: Array, kernels: list[list[Array]], bias: Array | None = None) ->
 
     An odd last column is computed in a tile with one column of zeros, whose second output is dropped.
     """
-    outputs, inputs = kernels[0][0].shape[:2]
-    rows, columns = x.shape[1] - 2, x.shape[2] - 2
+    outputs, inputs, taps = kernels[0][0].shape
+    rows, columns = x.shape[1] - taps + 1, x.shape[2] - 2
     result = np.empty((len(kernels) * outputs, rows, columns), np.float16)
     for group, weights in enumerate(kernels):
         own = slice(group * outputs, (group + 1) * outputs)
@@ -78,14 +86,14 @@ def winograd(x: Array, kernels: list[list[Array]], bias: Array | None = None) ->
         for first, count in _bands(
             rows, (6 * inputs + 8 * outputs) * columns
         ):  # four sums of 16 bytes for two outputs
-            result[own, first : first + count] = _winograd(image[:, first : first + count + 2], weights, start)
+            result[own, first : first + count] = _winograd(image[:, first : first + count + taps - 1], weights, start)
     return result
 
 
 def _winograd(x: Array, weights: list[Array], bias: Array | None) -> Array:
     columns = x.shape[2] - 2
     tiles = -(-columns // 2)
-    rows = x.shape[1] - 2
+    rows = x.shape[1] - weights[0].shape[2] + 1
     data = decoded(np.pad(x, ((0, 0), (0, 0), (0, 2 * tiles - columns))))
     turned = _data_transform(data, tiles)
     sums = [_position(turned[place], weights[place], bias if place == 1 else None, rows) for place in range(_TILE)]
@@ -122,6 +130,6 @@ def _transformed(kernel: Array) -> list[Array]:
 
 def _position(data: Array, weights: Array, bias: Array | None, rows: int) -> Sums:
     """One of the four products of every tile, summed over channels and kernel rows."""
-    channels, _, tiles = data.shape
-    stacked = np.stack([data[:, row : row + rows] for row in range(3)], axis=1)
-    return accumulate(weights.reshape(weights.shape[0], -1), stacked.reshape(channels * 3, rows * tiles), bias)
+    tiles = data.shape[2]
+    stacked = np.stack([data[:, row : row + rows] for row in range(weights.shape[2])], axis=1)
+    return accumulate(weights.reshape(weights.shape[0], -1), stacked.reshape(-1, rows * tiles), bias)

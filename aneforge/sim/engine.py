@@ -25,7 +25,7 @@ class Engine:
     fast: bool
     """Single-precision sums and one rounding in place of the engine's own (``aneforge.sim.fast``)."""
     winograd: bool
-    """3 x 3 convolutions of unit stride take the width Winograd form (N56, U38)."""
+    """Convolutions of three columns and unit stride take the width Winograd form (N56, C76, U38)."""
     flush_subnormals: bool
     """The multipliers read subnormals as zero: claimed for the M1 (N34) and excluded by its printed norms (U39)."""
     tile_losses: bool

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from aneforge.compiler.program import Program
-from aneforge.engine.interpret import laid_out, named_constants, rule_of
+from aneforge.engine.interpret import laid_out, named_constants
 from aneforge.engine.ir import Module, Op
 from aneforge.engine.traits import Trait
 from aneforge.errors import AneforgeError
 from aneforge.sim import native
 from aneforge.sim.engine import Engine
-from aneforge.sim.fidelity import FIDELITIES, basis, basis_of_codes
-from aneforge.sim.half import has_special, narrowed, widened
+from aneforge.sim.fidelity import FIDELITIES, basis, basis_of_form
+from aneforge.sim.half import has_special
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
 from aneforge.sim.rules.moves import PICKS, without_nan
@@ -81,10 +81,6 @@ class Run:
     """What each state holds afterwards (NDCHW), by name: what the next run starts with."""
 
 
-def _exact_function(op: Op, x: Array) -> Array:
-    return narrowed(rule_of(op)(op, widened(x)))
-
-
 @dataclass(frozen=True)
 class _Step:
     """One op: the places of the values it reads, the function it calls, and the places that are free after it.
@@ -114,11 +110,8 @@ class _Step:
 class ExecutionPlan:
     """A program prepared for one engine."""
 
-    def __init__(
-        self, module: Module, engine: Engine, places: Mapping[int, int], exact: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, module: Module, engine: Engine, places: Mapping[int, int]) -> None:
         self.engine = engine
-        self._exact = exact
         self._places = places
         self._place_of = {op: place for place, op in enumerate(module.ops)}
         self._module = module
@@ -143,11 +136,10 @@ class ExecutionPlan:
         self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
 
     @classmethod
-    def of(cls, program: Program, mode: str = "exact", exact: frozenset[str] = frozenset()) -> ExecutionPlan:
-        """A plan for a program in one of the modes of the simulator: ``exact`` or ``fast``. Activations whose kind is
-        in ``exact`` are the function itself, rounded once, in place of the chip's table."""
+    def of(cls, program: Program, mode: str = "exact") -> ExecutionPlan:
+        """A plan for a program in one of the modes of the simulator: ``exact`` or ``fast``."""
         places = {op.layer: program.place_of(op.layer) for op in program.module.ops if op.layer is not None}
-        return cls(program.module, Engine.of(program.target, mode), places, exact)
+        return cls(program.module, Engine.of(program.target, mode), places)
 
     def _build_steps(self) -> list[_Step]:
         """All steps in order. Weights are read one op at a time; those that a rule lays out itself are not kept
@@ -170,8 +162,6 @@ class ExecutionPlan:
             if op in pieces:
                 place, channels = pieces[op]
                 steps.append(self._step(op, (place,), partial(_channels, channels)))
-            elif op.kind in self._exact:
-                steps.append(self._step(op, self._at(op.operands), partial(_exact_function, op)))
             else:
                 kernel = stored_constant(module, op.operands[1]) if has_stored_kernel(op) else None
                 rule = prepared(self.engine, op, kernel, named_constants(module, op))
@@ -190,7 +180,7 @@ class ExecutionPlan:
 
     def _basis(self, op: Op) -> str:
         label = basis(op.full_kind, self.engine.target, self.engine.fast)
-        return max(label, basis_of_codes(self.engine, op), key=FIDELITIES.index)
+        return max(label, basis_of_form(self.engine, op), key=FIDELITIES.index)
 
     def run(self, feeds: Feeds, trace: bool = False) -> Run:
         """Run on NDCHW arrays by port name."""

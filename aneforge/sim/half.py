@@ -33,6 +33,11 @@ def round_step(values: Array) -> Array:
     return _rounded(values, _GRID)
 
 
+def round_digits(values: Array) -> Array:
+    """To the 11 significant bits of fp16 at any exponent, ties away from zero: a product inside a unit."""
+    return _rounded(values, None)
+
+
 def rounded_away(values: Array) -> Array:
     """The nearest whole number, ties away from zero."""
     return np.trunc(values + np.copysign(0.5, values))
@@ -40,7 +45,7 @@ def rounded_away(values: Array) -> Array:
 
 def round_half_twice(values: Array) -> Array:
     """The same for elementwise results: below 2^-14 first to 11 significant bits, then to the step of 2^-24 (N53)."""
-    return round_half(_rounded(values, None))
+    return round_half(round_digits(values))
 
 
 def _rounded(values: Array, grid: int | None) -> Array:

@@ -1,9 +1,9 @@
 """Activation tables: 33 knots, linear between them, every step rounded to fp16 (N35, N57 to N59).
 
 A function of one fp16 number has 65,536 results. Each is computed once, by the engine's own steps, and looked up
-after that. There are two sets of tables, ``m6`` and ``m1``; the fact ``table_set`` says which one a target reads
-(U40). They differ in tanh, gelu and swish, and those records are data (``choices.json``, ``activation_tables``).
-The M1's knots are not public: they are fitted to its published figures (U41), as each record describes.
+after that. There are two sets of tables, ``m6`` and ``m1``, which differ in tanh; the fact ``table_set`` says which
+one a target reads (U40). gelu and swish are the halfwords that published programs hold, the same on every chip (C72,
+U41): ``choices.json``, ``published_tables``.
 
 There are three kinds of function:
 
@@ -21,15 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from aneforge.chips.limits import activation_tables, numeric_record
-from aneforge.graph.halves import FP16_MAX
+from aneforge.chips.limits import activation_tables, numeric_record, published_table
 from aneforge.sim import native
-from aneforge.sim.half import round_half, rounded_away
+from aneforge.sim.half import round_digits, round_half, rounded_away
 
 Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
@@ -50,7 +49,7 @@ def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables
     with np.errstate(all="ignore"):
         inputs = _as_read(_ALL)
         if name in _BY_SET:
-            results = _BY_SET[name](_record(tables, name), inputs, **settings)
+            results = _BY_SET[name](activation_tables(tables)[name], inputs, **settings)
         elif name in _CONSTRUCTED:
             results = _CONSTRUCTED[name](inputs, **settings)
         else:
@@ -89,10 +88,10 @@ def tabulated() -> tuple[str, ...]:
 def knots_of(name: str, tables: str = "m6") -> Knots:
     """The knots of an activation in one set of tables. Functions of a mantissa have them for that, odd ones from 0."""
     if name == "tanh":
-        end = _record(tables, name)["end"]
+        end = activation_tables(tables)[name]["end"]
         return Knots(0.0, end, _tanh_knots(end), Tail(-end, -1.0), Tail(end, 1.0))
-    if name in _BY_SET:
-        return _fitted_knots(_record(tables, name))
+    if name in PUBLISHED:
+        return _published_knots(name)
     name = _SAME_KNOTS.get(name, name)
     first, last, count, function = _SAMPLES[name]
     values = _sampled(function, first, last, count)
@@ -102,21 +101,14 @@ def knots_of(name: str, tables: str = "m6") -> Knots:
 
 
 def constructed(name: str) -> bool:
-    """Whether the table follows a published construction that reproduces measured digits (N58). The knots of gelu and
-    swish are fits: their ulp figures are near the printed ones, not equal to them (N59). How an angle leads to the
-    table of the sine is our reading of its errors (U43)."""
-    return name not in ("sin", "cos", "gelu", "swish") and (name in _CONSTRUCTED or name in _BY_SET)
+    """Whether the table is published or follows a published construction, and reproduces measured digits (N58, C72).
+    How an angle leads to the table of the sine is our reading of its errors (U43)."""
+    return name not in ("sin", "cos") and (name in _CONSTRUCTED or name in _BY_SET)
 
 
-def fitted(name: str) -> bool:
-    """Whether the knots of a table are a fit to published figures, and not read or constructed (N59, U41)."""
-    return _BY_SET.get(name) is _fitted
-
-
-def _record(tables: str, name: str) -> Mapping[str, Any]:
-    """The record of one table in a set: its own, or the row of a numeric fact."""
-    record = activation_tables(tables)[name]
-    return {**numeric_record(record["fact"])["value"][record["row"]], **record} if "fact" in record else record
+def differs_by_set(name: str) -> bool:
+    """Whether the table of an activation is not the same on every chip (U40)."""
+    return name in _BY_SET
 
 
 def _as_read(values: Array) -> Array:
@@ -134,13 +126,14 @@ def _no_nan(values: Array) -> Array:
 
 
 def _between(knots: Array, place: Array, zero: float = 0.0) -> Array:
-    """The value at a place counted in knots, from the knot toward that of zero: the difference times the fraction is
-    rounded, then the sum (N57, N82). The nearer knot as base misses 3 of the 17 words of N81."""
+    """The value at a place counted in knots, from the knot toward that of zero: the difference of the two knots is
+    rounded to fp16, then its product with the fraction to as many digits, then the sum (N57, N82). The nearer knot as
+    base misses 3 of the 17 words of N81; a difference that is not rounded misses the gelu norms (C72) by 2e-4."""
     inward = np.where(place < zero, np.ceil(place), np.floor(place))
     base = np.minimum(inward, len(knots) - 1).astype(np.intp)
     neighbour = np.clip(np.where(place < zero, base - 1, base + 1), 0, len(knots) - 1)
     start = knots[base]
-    part = round_half((knots[neighbour] - start) * np.abs(place - base))
+    part = round_digits(round_half(knots[neighbour] - start) * np.abs(place - base))
     return round_half(start + part)
 
 
@@ -165,11 +158,14 @@ def _split(values: Array) -> tuple[Array, Array]:
 # Functions with ends.
 
 
-def _sigmoid(x: Array) -> Array:
-    """33 knots on [-8, 8]; beyond them a line on each side, to 0 at -9.9375 and to 1 at 8.3203125."""
-    table = knots_of("sigmoid")
+def _with_tails(name: str, x: Array) -> Array:
+    """33 knots about zero; beyond them a line on each side up to its end: that of sigmoid to 0 at -9.9375 and to 1 at
+    8.3203125."""
+    table = knots_of(name)
     tails = np.where(x < 0, _in_tail(table.below, x), _in_tail(table.above, x))
-    return _only(np.abs(x) <= 8, tails, lambda z: _between(table.values, (z + 8) * 2, 16), x)
+    scale = (len(table.values) - 1) / (table.last - table.first)
+    inside = (table.first <= x) & (x <= table.last)
+    return _only(inside, tails, lambda z: _between(table.values, (z - table.first) * scale, -table.first * scale), x)
 
 
 def _sigmoid_tails(knots: Array) -> tuple[Tail, Tail]:
@@ -223,21 +219,14 @@ def _erf_tails(_: Array) -> tuple[Tail, Tail]:
     return Tail(-end, -1.0, slope, -start), Tail(end, 1.0, slope, start)
 
 
-def _fitted(record: Mapping[str, Any], x: Array) -> Array:
-    """gelu and swish: fitted knots; the argument itself from the upper end on, zero below the lower one (N59)."""
-    table = _fitted_knots(record)
-    low, high, knots = table.first, table.last, table.values
-    scale = (len(knots) - 1) / (high - low)
-    outside = np.where(x >= high, x, 0.0)
-    return _only((x >= low) & (x < high), outside, lambda z: _between(knots, (z - low) * scale, -low * scale), x)
-
-
-def _fitted_knots(record: Mapping[str, Any]) -> Knots:
-    low, high = record["domain"]
-    knots = np.array(record["knots"])
-    if "zero" in record:
-        knots[round(-low * (len(knots) - 1) / (high - low))] = record["zero"]
-    return Knots(low, high, knots, Tail(low, 0.0), Tail(FP16_MAX, FP16_MAX, slope=1.0))
+def _published_knots(name: str) -> Knots:
+    """The halfwords of a program's constants, laid out as ``codegen/tables.py`` says."""
+    words = [int(word, 16) for word in published_table(name)["halfwords"].split()]
+    halves = np.array(words, np.uint16).view(np.float16).astype(np.float64)
+    knots = halves[4:37]
+    end = (len(knots) - 1) / 2 / 2.0 ** words[41]
+    below, above = Tail(halves[0], halves[2], *halves[37:39]), Tail(halves[1], halves[3], *halves[39:41])
+    return Knots(-end, end, knots, below, above)
 
 
 # Functions of an exponent and a mantissa.
@@ -366,11 +355,15 @@ _SAME_KNOTS = {"high_precision_sigmoid": "sigmoid", "cos": "sin"}
 
 _TAILS: dict[str, Callable[[Array], tuple[Tail, Tail]]] = {"sigmoid": _sigmoid_tails, "erf": _erf_tails}
 
-_BY_SET: dict[str, Callable[..., Array]] = {"tanh": _tanh, "gelu": _fitted, "swish": _fitted}
+_BY_SET: dict[str, Callable[..., Array]] = {"tanh": _tanh}
+
+PUBLISHED = ("gelu", "swish")
+"""Activations whose halfwords are published (``choices.json``, ``published_tables``)."""
 
 _CONSTRUCTED: dict[str, Callable[..., Array]] = {
-    "sigmoid": _sigmoid,
-    "high_precision_sigmoid": _sigmoid,
+    "sigmoid": partial(_with_tails, "sigmoid"),
+    "high_precision_sigmoid": partial(_with_tails, "sigmoid"),
+    **{name: partial(_with_tails, name) for name in PUBLISHED},
     "erf": _erf,
     "exp2": _exp,
     "log2": _log,

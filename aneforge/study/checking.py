@@ -89,7 +89,7 @@ class Check(ByChip[Preflight]):
 
     @property
     def doubts(self) -> list[str]:
-        """What makes numbers doubtful although everything runs: tables that are fits, sums of many squares."""
+        """What makes numbers doubtful although everything runs: tables that nobody has read."""
         from aneforge.study.doubts import doubts_of_graph  # here, because the simulator is heavy
 
         return doubts_of_graph(self.graph, {chip_label(name): result.target for name, result in self.items()})

@@ -241,11 +241,10 @@ class Model:
         self._states.update(done.states)
         return self._in_user_shapes(done)
 
-    def run_fast(self, feeds: Mapping[str, np.ndarray], exact: frozenset[str] = frozenset()) -> Run:
-        """Simulate once in the fast mode, whatever the mode of the model; ``exact`` are backend activations that are
-        computed exactly, in place of the chip's tables."""
+    def run_fast(self, feeds: Mapping[str, np.ndarray]) -> Run:
+        """Simulate once in the fast mode, whatever the mode of the model."""
         self._refuse_if_released()
-        plan = ExecutionPlan.of(self.program, "fast", exact)
+        plan = ExecutionPlan.of(self.program, "fast")
         return self._in_user_shapes(plan.run(self._feeds(self._by_name((), dict(feeds)))))
 
     def _in_user_shapes(self, done: Run) -> Run:

@@ -11,6 +11,7 @@ import numpy as np
 
 from aneforge import text
 from aneforge.chips.chip import Target
+from aneforge.chips.names import chip_label
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.graph.graph import Graph
@@ -19,7 +20,7 @@ from aneforge.sim.compare import Summary
 from aneforge.sim.engine import MODES
 from aneforge.sim.inputs import SEED, samples_of
 from aneforge.study.comparison import Comparison, compare
-from aneforge.study.doubts import table_doubts, watched_norms
+from aneforge.study.doubts import doubts_of_graph, watched_norms
 from aneforge.study.loading import PROGRAM_FILES, ContainerModel, load_program
 from aneforge.study.model import Model, warn_of
 from aneforge.study.partition import Partition
@@ -172,10 +173,7 @@ def run(
     with watched_norms() as norms:
         done = runner.run(sample, trace)
     steps = tuple(done.trace) if trace else None
-    doubts = [*norms.sentences]
-    if split is None:
-        (whole,) = runner.models.values()
-        doubts += table_doubts(whole, sample, done.outputs)
+    doubts = [*norms.sentences, *doubts_of_graph(graph, {chip_label(name): chip})]
     chip_run = ChipRun(
         chip, done.outputs, done.fidelity, done.first_non_finite, steps, partition=split, doubts=tuple(doubts)
     )

@@ -28,6 +28,7 @@ FUSION = (
     "constants-to-gain-offset",
     "merge-gain-offset",
     "merge-activations",
+    "gates-to-swish",
     "hoist-through-concat",  # pairs are one by now, and what moves onto a convolution can go into its kernel
     "fold-gain-into-weights",
     "label-layers",

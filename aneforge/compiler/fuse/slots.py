@@ -184,6 +184,27 @@ def merge_activations(module: Module, chip: Facts) -> int:
     return rewrite_by_kind(module, _PAIRS)
 
 
+def _gated(walk: Rewriter, op: Op) -> Op | None:
+    """x * sigmoid(x), in either order, where nothing else reads the sigmoid."""
+    for x, gate in (op.operands, op.operands[::-1]):
+        if gate.kind in ("sigmoid", "high_precision_sigmoid") and gate.operands[0] is x and gate.only_user is op:
+            assert op.type is not None
+            return walk.emit("anec.swish", [x], op.type, None, merged_sources(gate, op))
+    return None
+
+
+@pass_(
+    "gates-to-swish",
+    1,
+    reads=["fused_swish"],
+    only=["mult"],
+    loses="the sigmoid of a gate, which is one table with its product on this chip (C77)",
+)
+def gates_to_swish(module: Module, chip: Facts) -> int:
+    """x * sigmoid(x) is one swish table where the vendor's compiler was seen to make it one (C77)."""
+    return rewrite_by_kind(module, {"mult": _gated}) if chip["fused_swish"] else 0
+
+
 # Remove ops that return their input unchanged, and share equal moves.
 
 

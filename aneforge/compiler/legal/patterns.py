@@ -279,6 +279,12 @@ def _argmax_of_channels(node: Tensor) -> Tensor | None:
     return node if before.op == "transpose" else None
 
 
+@_pattern("silu-by-name", "silu")
+def _silu_by_name(node: Tensor) -> Tensor | None:
+    """A silu that was written as one op, not as x * sigmoid(x)."""
+    return node if len(node.origins) < 2 else None
+
+
 @_pattern("test-for-nan", "not_equal")
 def _test_for_nan(node: Tensor) -> Tensor | None:
     """A tensor that is compared with itself, which only NaN does not equal."""

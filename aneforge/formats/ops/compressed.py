@@ -81,10 +81,6 @@ def _blockwise(op: FileOp, data: Value, scale: Array, offset: Array | None = Non
     codes = known(data, "'data'")
     if isinstance(data, Encoded) or codes.dtype.kind == "f" or (offset is not None and offset.dtype.kind == "f"):
         return shift_and_scale(codes, scale, offset)  # a compressed form inside another: decode it
-    several = [axis for axis, count in enumerate(scale.shape) if count > 1]
-    if len(several) < 2 and all(scale.shape[axis] == codes.shape[axis] for axis in several):
-        # One scale for each element of an axis, or one for all: use the simpler form, which more chips stream.
-        return Encoded.affine(codes, scale, offset, several[0] if several else None, _bits(op, "data"))
     return Encoded.blockwise(codes, scale, offset, _bits(op, "data"))
 
 

@@ -210,7 +210,7 @@ def _laid_kernels(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     replicated = replicates_edges(op)
     around = ((0, 0), tuple(pads[0:2]), (0, 0), tuple(pads[2:4]), tuple(pads[4:6]))
     window = window_of(op)
-    form = _plane_form(engine, kernel, window, groups)
+    form = _plane_form(engine, kernel, window, groups, takes_winograd(engine, op))
     depths, step, reach = attrs["kernel_sizes"][0], attrs["strides"][0], attrs["dilation_rates"][0]
     plain = depths == step == 1 and not any(pads[0:2]) and not replicated
 
@@ -235,10 +235,17 @@ def _stacked(slices: Array, groups: int) -> Array:
     return np.ascontiguousarray(split).reshape(depths * channels, *plane)
 
 
-def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int) -> Form:
+def takes_winograd(engine: Engine, op: Op) -> bool:
+    """Whether a convolution is computed by the width Winograd form. Of 8-bit kernels only those in front of 8-bit
+    activations may be (C76), and their sums are integers."""
+    plain = op.kind == "convolution" and not stored_as_int8(op)
+    return engine.winograd and plain and winograd_fits(window_of(op))
+
+
+def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int, by_winograd: bool) -> Form:
     """A kernel [outputs, depths, inputs, rows, columns], kept for one of the two forms."""
     outputs = kernel.shape[0] // groups
-    if engine.winograd and not engine.fast and winograd_fits(window):
+    if by_winograd and not engine.fast:
         tiles = winograd_kernels(kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:]), groups)
         around = ((0, 0), *zip(window.before, window.after, strict=True))
         return lambda image, bias: winograd(np.pad(image, around), tiles, bias)
