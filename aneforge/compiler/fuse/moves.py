@@ -17,13 +17,13 @@ from aneforge.engine.traits import Trait
 from aneforge.graph.weights import Weight, moved_weight
 
 Order = tuple[int, ...]
-_IDENTITY: Order = (0, 1, 2, 3, 4)
-_ROWS_TO_COLUMNS: Order = (0, 1, 4, 3, 2)  # C and W exchanged: what transpose_lhs and transpose_rhs do
+IDENTITY: Order = (0, 1, 2, 3, 4)
+ROWS_TO_COLUMNS: Order = (0, 1, 4, 3, 2)  # C and W exchanged: what transpose_lhs and transpose_rhs do
 
 
 def order_of(op: Op) -> Order:
     """For each result axis, the source axis it shows."""
-    order = list(_IDENTITY)
+    order = list(IDENTITY)
     for result, source in op.attrs["transpose_list"]:
         order[result] = source
     return tuple(order)
@@ -59,7 +59,7 @@ def _collapsed(walk: Rewriter, op: Op) -> Op | None:
     first, second = order_of(before), order_of(op)
     order = tuple(first[axis] for axis in second)
     source = before.operands[0]
-    if order == _IDENTITY:
+    if order == IDENTITY:
         return source
     assert op.type is not None
     attrs = {"transpose_list": pairs_of(order)}
@@ -84,13 +84,13 @@ def _reshaped(walk: Rewriter, op: Op) -> Op:
 @pass_("transposes-into-matmul", 1, requires=["single transposes"], only=["transpose"])
 def transposes_into_matmul(module: Module, chip: Facts) -> int:
     """The contraction is parametric (listing 22.1): a C and W exchange before a matmul becomes its flag."""
-    changes = 0
+    changes = rewrite_by_kind(module, {"linear": _reads_turned})
     for op in module.ops:
         if op.kind != "matmul":
             continue
         for index, flag in enumerate(("transpose_lhs", "transpose_rhs")):
             operand = op.operands[index]
-            if operand.kind != "transpose" or order_of(operand) != _ROWS_TO_COLUMNS:
+            if operand.kind != "transpose" or order_of(operand) != ROWS_TO_COLUMNS:
                 continue
             op.set_operand(index, operand.operands[0])
             op.sources = merged_sources(operand, op)
@@ -101,20 +101,30 @@ def transposes_into_matmul(module: Module, chip: Facts) -> int:
     return changes
 
 
+def _reads_turned(walk: Rewriter, op: Op) -> Op | None:
+    """A linear layer with a stored fp16 weight as the product that it is, which has a flag for a turned input."""
+    turned = op.operands[0]
+    if op.attrs or turned.kind != "transpose" or order_of(turned) != ROWS_TO_COLUMNS or op.shape[1] > 1:
+        return None
+    operands, flags = [turned.operands[0], *op.operands[1:]], {"transpose_lhs": True, "transpose_rhs": True}
+    assert op.type is not None
+    return walk.emit("anec.matmul", operands, op.type, flags, merged_sources(turned, op))
+
+
 # Ops that follow a transpose or a view of an engine op's result, and commute with it, move in front of it.
 
 
-_MOVES = ("transpose", "reshape")
+MOVES = ("transpose", "reshape")
 _PRODUCTS = kinds_with(Trait.CONTRACTION) - kinds_with(Trait.CONVOLUTION)
 _OUTPUTS = 4
 """Where the outputs of a product lie: on the width."""
-_CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
+CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
 
 
 def moves_before(op: Op) -> list[Op]:
     """The transposes and views that lead to an op, last one first, as long as nothing else reads them."""
     moves = []
-    while op.kind in _MOVES and len(op.users) == 1:
+    while op.kind in MOVES and len(op.users) == 1:
         moves.append(op)
         op = op.operands[0]
     return moves
@@ -209,14 +219,14 @@ def _is_per_output(bias: Op, moves: list[Op], product: Op) -> bool:
     return axis == _OUTPUTS and bias.shape[wide[0]] == product.shape[_OUTPUTS]
 
 
-@pass_("sink-moves", 1, reads=_CAPS, only=_MOVES)
+@pass_("sink-moves", 1, reads=CAPS, only=MOVES)
 def sink_moves(module: Module, chip: Facts) -> int:
     """A transpose or view before a pointwise activation, or before an affine with one number, moves behind it.
 
     There a transpose can cancel with its opposite or use the transpose slot. A view moves only where the op in front
     of it can absorb what follows. A transpose may read axes that are too long for any other op; then nothing moves.
     """
-    caps = [chip[name] for name in _CAPS]
+    caps = [chip[name] for name in CAPS]
 
     def activation(walk: Rewriter, op: Op) -> Op | None:
         if len(op.operands) > 1 or is_barrier(op):
