@@ -29,7 +29,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.moves import CAPS, IDENTITY, MOVES, ROWS_TO_COLUMNS, Order, order_of, pairs_of
+from aneforge.compiler.fuse.moves import CAPS, IDENTITY, MOVES, ROWS_TO_COLUMNS, Order, inverse, order_of, pairs_of
 from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.slots import SLOTS, is_barrier, slot_of
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
@@ -55,14 +55,6 @@ _FLEXIBLE = _POINTWISE | _ALONG_AXES | {"concat", "broadcast", "input_view"}
 def _behind(first: Order, second: Order) -> Order:
     """The order that two moves make together."""
     return tuple([first[axis] for axis in second])
-
-
-@lru_cache(maxsize=4096)
-def _inverse(order: Order) -> Order:
-    inverse = [0] * 5
-    for result, source in enumerate(order):
-        inverse[source] = result
-    return tuple(inverse)
 
 
 def _in_order(shape: Shape, order: Order) -> Shape:
@@ -155,7 +147,7 @@ def _is_flexible(op: Op, keeps_width_slices: bool) -> bool:
 
 def _attrs_in(op: Op, layout: Order) -> dict[str, Any] | None:
     """The attributes of an op in another layout; None where the engine has no such form."""
-    places = _inverse(layout)
+    places = inverse(layout)
     attrs = dict(op.attrs)
     for name in ("axes", "axis", "dimension"):
         if name not in attrs or (name == "axes" and op.kind not in _ALONG_AXES):
@@ -219,7 +211,7 @@ def _way_in(value: Op, layouts: dict[Op, Order]) -> _Border:
     taken = layouts.get(value, IDENTITY)
     folds = alone and _ends_layer(value)
     shape = _in_order(value.shape, taken)
-    return _Border(shape, _behind(_inverse(taken), order), _FOLDED if folds else _TRANSPOSE, False)
+    return _Border(shape, _behind(inverse(taken), order), _FOLDED if folds else _TRANSPOSE, False)
 
 
 def _way_out(op: Op, reader: Op, layouts: dict[Op, Order]) -> _Border:
@@ -232,7 +224,7 @@ def _way_out(op: Op, reader: Op, layouts: dict[Op, Order]) -> _Border:
     taken = layouts.get(reader, IDENTITY)
     shape = _in_order(value.shape, taken)
     folds = len(op.users) == 1 and _ends_layer(op)
-    back = _behind(_inverse(taken), _inverse(order))
+    back = _behind(inverse(taken), inverse(order))
     return _Border(shape, back, _FOLDED if folds else _TRANSPOSE, _has_flag(reader, value))
 
 
@@ -255,7 +247,7 @@ def _has_flag(reader: Op, value: Op) -> bool:
 
 def _cheapest(region: Sequence[Op], borders: Sequence[_Border], caps: Sequence[int]) -> Order:
     """The layout of a region with the lowest price; as it is where no other is cheaper."""
-    proposals = Counter(_inverse(border.order) for border in borders if border.order != IDENTITY)
+    proposals = Counter(inverse(border.order) for border in borders if border.order != IDENTITY)
     best, lowest = IDENTITY, sum(_price(border, IDENTITY) for border in borders)
     for layout, _ in proposals.most_common(3):
         price = sum(_price(border, layout) for border in borders)
@@ -290,7 +282,7 @@ def carry_layouts(module: Module, chip: Facts) -> int:
             walk.keep(op)
             continue
         inside = _carried(walk, op, layout, carried)
-        value = _moved(walk, inside, _inverse(layout), op.sources)
+        value = _moved(walk, inside, inverse(layout), op.sources)
         carried[value] = inside
         walk.replace(op, value)
     return walk.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,15 @@ def order_of(op: Op) -> Order:
 
 def pairs_of(order: Order) -> tuple[tuple[int, int], ...]:
     return tuple((result, source) for result, source in enumerate(order) if result != source)
+
+
+@lru_cache(maxsize=4096)
+def inverse(order: Order) -> Order:
+    """The order that undoes another."""
+    undone = [0] * 5
+    for result, source in enumerate(order):
+        undone[source] = result
+    return tuple(undone)
 
 
 def keeps_order(op: Op) -> bool:
@@ -352,30 +362,33 @@ def _cut(weight: Weight, start: int, end: int) -> Weight:
 # A product with a stored weight becomes a resident convolution where the weight fits the working set.
 
 
-_TURN = {"transpose_list": pairs_of((0, 1, 4, 3, 2))}  # C and W
+_TURNS: tuple[Order, ...] = (ROWS_TO_COLUMNS, (0, 1, 4, 2, 3))
+"""Where the axes of a product go as those of a convolution: the contracted one on C, and C or H along the width."""
 _STORED_AS = {"kernel_lut": "kernel_palettized_LUT"}  # the product's name for a table, and the convolution's
 
 
 @pass_(
     "products-to-convolutions",
     1,
-    reads=["max_operand_bytes", "max_tensor_width"],
+    reads=["max_operand_bytes", "max_tensor_width", "max_tensor_height"],
     ensures=["resident products"],
     only=["linear", "matmul"],
 )
 def products_to_convolutions(module: Module, chip: Facts) -> int:
     """ReplaceMatmulWithConv: a weight below HAL 0x1b8 bytes becomes a resident kernel, a larger one stays tiled.
 
-    The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25). The
-    rows then lie on the width, so a product with more of them than the width holds (0x138) stays as well.
+    The contraction moves to the channel axis and back by two transposes, which are free or cancel (C25). The longer
+    of the two axes of rows then lies along the width, so that rows of memory are full; a product whose rows fit
+    neither way (0x138, 0x140) stays as well.
     """
-    limit, widest = chip["max_operand_bytes"], chip["max_tensor_width"]
+    limit, caps = chip["max_operand_bytes"], (chip["max_tensor_height"], chip["max_tensor_width"])
     kernels: dict[tuple[str, Op, bool], Weight | None] = {}  # products with one weight have one kernel
 
     def pattern(walk: Rewriter, op: Op) -> Op | None:
         source, stored = op.operands[:2]
         layout = stored.type
-        if stored.kind != "const_in" or layout is None or layout.bytes >= limit or source.shape[2] > widest:
+        turn = _turn(source.shape, caps)
+        if stored.kind != "const_in" or layout is None or layout.bytes >= limit or turn is None:
             return None
         # A stored number for each output: outputs lie on the width here and on the channels there.
         if (op.kind == "matmul" and op["transpose_lhs"]) or not all(
@@ -386,9 +399,16 @@ def products_to_convolutions(module: Module, chip: Facts) -> int:
         if key not in kernels:
             kernels[key] = _kernel(module, op)
         kernel = kernels[key]
-        return None if kernel is None else _convolution(walk, op, kernel)
+        return None if kernel is None else _convolution(walk, op, kernel, turn)
 
     return rewrite_by_kind(module, {"linear": pattern, "matmul": pattern})
+
+
+def _turn(shape: tuple[int, ...], caps: tuple[int, int]) -> Order | None:
+    """The order that lays the longer axis of rows along the width, or the other where only that fits."""
+    rows = shape[2:4]
+    turns = _TURNS if rows[0] >= rows[1] else _TURNS[::-1]
+    return next((turn for turn in turns if shape[turn[3]] <= caps[0] and shape[turn[4]] <= caps[1]), None)
 
 
 def _kernel(module: Module, op: Op) -> Weight | None:
@@ -412,13 +432,14 @@ def _kernel(module: Module, op: Op) -> Weight | None:
     )
 
 
-def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
+def _convolution(walk: Rewriter, op: Op, kernel: Weight, turn: Order) -> Op:
     outputs, contracted = kernel.shape[:2]
     source = op.operands[0]
-    n, d, c, h, w = source.shape
-    assert w == contracted
+    n, d, inner, h, w = (source.shape[axis] for axis in turn)
+    assert inner == contracted
     assert op.type is not None
-    turned = walk.emit("anec.transpose", [source], TensorType((n, d, w, h, c)), _TURN, op.sources)
+    turning = {"transpose_list": pairs_of(turn)}
+    turned = walk.emit("anec.transpose", [source], TensorType((n, d, inner, h, w)), turning, op.sources)
     layout = op.operands[1].type
     assert layout is not None
     weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1), layout.dtype), op.sources)
@@ -429,5 +450,6 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
         operands.append(walk.emit("anec.const_in", (), layout, {"weight": bias_key}, op.sources))
     stored = {_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs}
     attrs = {**POINT_CONVOLUTION, **stored} if stored else POINT_CONVOLUTION
-    product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)
-    return walk.emit("anec.transpose", [product], op.type, _TURN, op.sources)
+    product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, w)), attrs, op.sources)
+    back = {"transpose_list": pairs_of(inverse(turn))}
+    return walk.emit("anec.transpose", [product], op.type, back, op.sources)
