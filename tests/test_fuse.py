@@ -667,7 +667,7 @@ def test_other_concats_stay_boundaries(fault):
     if fault == "read":
         others = [b.op("abs", second)]
     if fault == "full":
-        second = b.op("sigmoid", second)
+        second = b.op("tanh", b.op("sigmoid", second))
     if fault == "bridge":
         second.mark(bridge=True)
     if fault == "view":

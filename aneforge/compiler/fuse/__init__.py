@@ -36,5 +36,6 @@ FUSION = (
     "share-moves",
     "constants-to-gain-offset",  # a number for each feature lies along the channels by now
     "label-layers",
+    "square-after-reduce",
 )
 """The passes of phase 1 in order."""

@@ -12,6 +12,7 @@ from aneforge.compiler.lower.builder import (
     MOST_CHANNELS,
     SMALLEST_CAP,
     Builder,
+    D,
     has_room,
     laid_at,
     layout,
@@ -88,7 +89,11 @@ def _tile(b: Builder, node: Tensor) -> Op:
     x = b.placed(node.inputs[0], places)
     if multiples == [1] * 5:
         return x
-    return b.emit("tile", (x,), layout(node.shape), {"multiples": tuple(multiples)}, DTYPES[node.dtype])
+    shape, dtype = layout(node.shape), DTYPES[node.dtype]
+    stretches = all(times == 1 or extent == 1 for times, extent in zip(multiples, x.shape, strict=True))
+    if stretches and multiples[D] == 1:  # a broadcast has a slot behind another layer; along the depth it needs 0x812
+        return b.emit("broadcast", (x,), shape, {"shape": shape}, dtype)
+    return b.emit("tile", (x,), shape, {"multiples": tuple(multiples)}, dtype)
 
 
 def view(b: Builder, x: Op, axis: int, offset: int, size: int, step: int = 1) -> Op:
