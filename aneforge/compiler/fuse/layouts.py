@@ -5,11 +5,11 @@ on C and features on W. An op that needs them elsewhere gets a transpose on eith
 becomes a convolution, whose features lie on C and whose tokens lie along W, so that a row of memory is full of data;
 a batched product wants rows on C and heads on H.
 
-Between such ops lie ops that do not mind: sums, norms, softmax, activations, concats. Those that read each other are
-one region, and a region has one layout: a permutation of NDCHW for all of its values. Each border of a region (a value
-that comes in, or one that goes out) proposes the permutation that saves its own transpose. The region takes the
-proposal with the lowest price over all of its borders, or stays as it is. Every op is looked at once and a region
-weighs three proposals at most, so the time is linear.
+Between such ops lie ops that do not mind: sums, norms, softmax, activations, concats. Those that read each other or
+the same value are one region, and a region has one layout: a permutation of NDCHW for all of its values. Each border
+of a region (a value that comes in, or one that goes out) proposes the permutation that saves its own transpose. The
+region takes the proposal with the lowest price over all of its borders, or stays as it is. Every op is looked at once
+and a region weighs three proposals at most, so the time is linear.
 
 What a border then costs: nothing where the layouts agree, where a product has a flag for the exchange, or where only
 axes of one change places; little where the layer before it has its transpose slot free (listing 22.3) or a view
@@ -163,8 +163,9 @@ def _attrs_in(op: Op, layout: Order) -> dict[str, Any] | None:
 
 
 def _regions(module: Module, keeps_width_slices: bool) -> list[list[Op]]:
-    """Flexible ops that read each other, as groups in the order of the code."""
+    """Flexible ops that read each other or the same value, as groups in the order of the code."""
     above: dict[Op, Op] = {}
+    reader_of: dict[Op, Op] = {}
 
     def root(op: Op) -> Op:
         while above[op] is not op:
@@ -176,8 +177,9 @@ def _regions(module: Module, keeps_width_slices: bool) -> list[list[Op]]:
         if _is_flexible(op, keeps_width_slices):
             above[op] = op
             for operand in op.operands:
-                if operand in above:
-                    above[root(operand)] = root(op)
+                beside = operand if operand in above else reader_of.setdefault(operand, op)
+                if operand.kind != "const_in" and beside is not op:
+                    above[root(beside)] = root(op)
     groups: dict[Op, list[Op]] = {}
     for op in above:
         groups.setdefault(root(op), []).append(op)
