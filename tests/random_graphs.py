@@ -105,3 +105,55 @@ _LACKING = {
     "slice": lambda rng, y: y[:, :, :, 1:].relu(),
     "dropout": lambda rng, y: af.dropout(y, 0.25, seed=3),
 }
+
+
+def token_graph(seed: int, lead: tuple[int, ...] = (), steps: int = 10):
+    """A graph over rows of features, [S, D] or with leading axes: products, norms, softmax, attention and sums."""
+    rng = np.random.default_rng(seed)
+    length, width = int(rng.choice([5, 16, 33])), int(rng.choice([8, 24, 48]))
+    values = [af.input((*lead, length, width), name="x")]
+    for _ in range(steps):
+        value = values[int(rng.integers(max(0, len(values) - 2), len(values)))]
+        values.append(_token_step(rng, value, values, lead))
+    return values[-1], values[0]
+
+
+def _token_step(rng, y, values, lead):
+    *_, length, width = y.shape
+    kind = int(rng.integers(0, 13))
+    if kind <= 2:
+        hidden = y.linear(_small(rng, 2 * width, width), _small(rng, 2 * width))
+        hidden = (hidden.gelu, hidden.relu, hidden.tanh)[kind]()
+        return hidden.linear(_small(rng, width, 2 * width), _small(rng, width) if rng.random() < 0.5 else None)
+    if kind <= 4:
+        return y.layer_norm(1 + _small(rng, width), _small(rng, width))
+    if kind <= 6:
+        return y + values[int(rng.integers(len(values)))]
+    if kind == 7:
+        return y + _small(rng, width)
+    if kind == 8:
+        return y + _small(rng, *lead, length, width)
+    if kind == 9:
+        return y.softmax(-1)
+    if kind == 10:
+        return y.sigmoid() * y
+    return y + attention(rng, y, 2, masked=rng.random() < 0.5)
+
+
+def attention(rng, y, heads, masked=False):
+    """Self-attention as exporters write it: heads are split off, turned to the front, and turned back."""
+    *lead, length, width = y.shape
+    front = list(range(len(lead)))
+    at = len(lead)
+    turn = [*front, at + 1, at, at + 2]
+
+    def split():
+        projected = y.linear(_small(rng, width, width), _small(rng, width))
+        return projected.reshape(*lead, length, heads, width // heads).transpose(turn)
+
+    query, key, value = split(), split(), split()
+    scores = (query @ key.transpose([*front, at, at + 2, at + 1])) * float((width // heads) ** -0.5)
+    if masked:
+        scores = scores + _small(rng, *(1,) * (at + 1), length, length)
+    mixed = (scores.softmax(-1) @ value).transpose(turn).reshape(*lead, length, width)
+    return mixed.linear(_small(rng, width, width), _small(rng, width))

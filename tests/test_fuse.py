@@ -26,6 +26,7 @@ from aneforge.engine.traits import Trait
 from aneforge.engine.verify import verify
 from aneforge.errors import UnknownNameError
 from aneforge.graph.weights import intern_weight
+from aneforge.study.verdicts import graph_verdicts
 
 M1 = target("h13")
 MAP = TensorType((1, 1, 8, 4, 4))
@@ -143,6 +144,52 @@ def test_an_activation_slips_before_a_transpose():
     b = Build()
     y = b.op("transpose", b.conv(b.input()), transpose_list=((3, 4), (4, 3)))
     assert fused(b.done(b.op("relu", y))) == [["convolution", "post_activation:relu", "transpose:transpose"]]
+
+
+def test_two_activations_take_both_slots():
+    """Table 22.3: a pre- or post-GOC activation slot. A third one opens a layer of its own."""
+    b = Build()
+    y = b.op("tanh", b.op("relu", b.conv(b.input())))
+    assert fused(b.done(y)) == [["convolution", "pre_activation:relu", "post_activation:tanh"]]
+    b = Build()
+    y = b.op("sigmoid", b.op("relu", b.op("tanh", b.conv(b.input()))))
+    assert fused(b.done(y)) == [["convolution", "pre_activation:tanh", "post_activation:relu"], ["sigmoid"]]
+
+
+def layers_of(out, chip):
+    return layers(af.compile(out, target=chip).program.module)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_users_graph_reaches_every_pointwise_slot():
+    """Table 22.3 and listing 22.3: a clamped activation, and the broadcast slot by a tile of an axis of one."""
+    x = af.input((1, 4, 8, 8))
+    pooled = af.conv(x.mean((2, 3)), np.ones((4, 4, 1, 1)))
+    assert layers_of(pooled.clamped_relu(0.1, 6.0), "m1")[1:] == [
+        ["convolution", "pre_activation:leaky_relu", "post_activation:clamped_relu"]
+    ]
+    assert layers_of(pooled.clip(-1, 2), "m1")[1:] == [["convolution", "post_activation:clamped_relu"]]
+    assert layers_of(pooled.tile((1, 1, 8, 8)).relu(), "m1")[1:] == [
+        ["convolution", "broadcast:broadcast", "post_activation:relu"]
+    ]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("square", [lambda y: y.square(), lambda y: y * y])
+def test_a_square_joins_its_reduction_from_a14_on(square):
+    """Byte 0x494 (table 24.3); the number stays the unfused one (N26), and the verdict follows from the layer."""
+    x = af.input((1, 4, 8, 8), name="x")
+    out = square(x.sum(3))
+    kind = out.op.replace("mul", "mult")
+    assert layers_of(out, "m1") == [["reduce_sum"], [kind]]
+    assert layers_of(out, "m2") == [["reduce_sum", f"square:{kind}"]]
+    numbers = np.random.default_rng(0).normal(size=(1, 4, 8, 8)).astype(np.float16)
+    one, two = (af.compile(out, target=chip)(numbers) for chip in ("m1", "m2"))
+    np.testing.assert_array_equal(one, two)
+    reduced = graph_verdicts(out, "m1", "m2")[0][1]
+    assert (reduced.kind, reduced.verdict, reduced.field_verdict) == ("reduce_square", "none", "round1")
+    scaled = graph_verdicts(x.sum(3) * x, "m1", "m2")[0][1]  # another factor is no square
+    assert scaled.field_verdict == "none"
 
 
 def test_a_slot_that_is_past_opens_a_new_layer():
@@ -668,7 +715,7 @@ def test_other_concats_stay_boundaries(fault):
     if fault == "read":
         others = [b.op("abs", second)]
     if fault == "full":
-        second = b.op("sigmoid", second)
+        second = b.op("tanh", b.op("sigmoid", second))
     if fault == "bridge":
         second.mark(bridge=True)
     if fault == "view":

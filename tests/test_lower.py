@@ -257,6 +257,55 @@ def test_a_transposed_operand_becomes_a_flag():
     assert all(op.attrs["transpose_list"] == ((2, 3), (3, 2)) for op in lowered.module if op.kind == "transpose")
 
 
+ROWS_OF_THREE_AXES = {
+    "sum over the batch": lambda x, one: x.sum(0),
+    "one of a batch": lambda x, one: x[1:2] + one,
+    "every other": lambda x, one: x[::2].relu(),
+    "stretched": lambda x, one: x * one,
+    "joined": lambda x, one: af.concat([one, x, one], axis=0),
+    "joined along rows": lambda x, one: af.concat([one, one], axis=1),
+    "stacked": lambda x, one: af.stack([one.reshape(4, 5), one.reshape(4, 5)], axis=0),
+    "stacked inside": lambda x, one: af.stack([one.reshape(4, 5), one.reshape(4, 5)], axis=1),
+    "repeated": lambda x, one: one.tile((3, 1, 2)),
+    "padded": lambda x, one: af.pad(one, ((1, 0), (2, 1), (0, 3))),
+    "padded rows": lambda x, one: af.pad(one, ((0, 0), (2, 1), (0, 3)), value=2.0),
+    "picked": lambda x, one: af.gather(one, [0, 0, 0], axis=0),
+    "picked one": lambda x, one: af.gather(x, [2], axis=0) + one,
+    "reversed": lambda x, one: one.reverse([1, 2]),
+    "largest": lambda x, one: x.amax(0) + one,
+    "softmax over rows": lambda x, one: one.softmax(1),
+    "softmax over the batch": lambda x, one: x.softmax(0) + one.softmax(0),
+    "product": lambda x, one: x @ one.mT,
+    "mean of all but the features": lambda x, one: one.mean((0, 1)) + x.mean((0, 2)).sum(1),
+    "normalised": lambda x, one: af.batch_norm(one, *np.ones((4, 4))),
+}
+
+
+@pytest.mark.parametrize("name", ROWS_OF_THREE_AXES)
+def test_a_batch_of_one_lies_as_none(name):
+    """[1, S, D] lies as [S, D]: ops that take a batch away, or add one, find every element."""
+    (x, one), arrays = inputs((3, 4, 5), (1, 4, 5))
+    out = ROWS_OF_THREE_AXES[name](x, one)
+    arrays_of = {node.uid: array for node, array in zip((x, one), arrays, strict=True)}
+    check(out, [arrays_of[node.uid] for node in Graph([out]).inputs])
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("shape", [(1, 4, 5), (4, 1, 5), (4, 5, 1), (2, 4, 5)])
+def test_transposes_of_three_axes(shape, order):
+    (x,), arrays = inputs(shape)
+    check(x.transpose(list(order)).relu(), arrays)
+
+
+def test_three_axes_and_two_lower_to_the_same_code():
+    lines = []
+    for lead in ((1,), ()):
+        x = af.input((*lead, 4, 6), name="x")
+        out = (x.linear(np.ones((6, 6))) + x).layer_norm(np.ones(6), np.zeros(6)).softmax(-1).named("y")
+        lines.append([(op.name, op.type, dict(op.attrs)) for op in lower(Graph([out])).module])
+    assert lines[0] == lines[1]
+
+
 def test_the_native_einsum_is_one_product():
     (a, b), arrays = inputs((2, 3, 4, 5), (2, 5, 4, 6))
     assert kinds(check(af.einsum_native("nchw,nwhu->nchu", a, b), arrays)) == ["matmul"]

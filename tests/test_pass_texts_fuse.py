@@ -663,6 +663,120 @@ FUSE = [
         """,
         weights={"kernel": KERNEL, "scale": [2.0, 4.0], "one": [1.0]},
     ),
+    Case(
+        "carry-layouts",
+        "a sum and a norm between convolutions take their layout; a slice along the width stays where it clamps (N18)",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x1x3
+        %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x1x1
+        %a = "anec.convolution"(%x, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
+        %b = "anec.transpose"(%a) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2
+        %p = "anec.const_in"() {weight = "plane"} : () -> !3x1x2
+        %c = "anec.add"(%b, %p) : (!3x1x2, !3x1x2) -> !3x1x2 loc("sum")
+        %g = "anec.const_in"() {weight = "gain"} : () -> !1x1x2
+        %d = "anec.layer_norm"(%c, %g) {axes = [4], epsilon = 0.5} : (!3x1x2, !1x1x2) -> !3x1x2 loc("norm")
+        %e = "anec.transpose"(%d) {transpose_list = [[2, 4], [4, 2]]} : (!3x1x2) -> !2x1x3
+        %f = "anec.convolution"(%e, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
+        %h = "anec.transpose"(%f) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2
+        %i = "anec.input_view"(%h) {dimension = 4, offset = 1, size = 1, step = 1} : (!3x1x2) -> !3x1x1
+        "anec.live_out"(%i) {names = ["y"]} : (!3x1x1) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x1x3
+        %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x1x1
+        %a = "anec.convolution"(%x, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
+        %b = "anec.transpose"(%a) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2
+        %t = "anec.transpose"(%b) {transpose_list = [[2, 4], [4, 2]]} : (!3x1x2) -> !2x1x3 loc("sum")
+        %p = "anec.const_in"() {weight = "$turned"} : () -> !2x1x3
+        %c = "anec.add"(%t, %p) : (!2x1x3, !2x1x3) -> !2x1x3 loc("sum")
+        %g = "anec.const_in"() {weight = "gain"} : () -> !2x1x1
+        %d = "anec.layer_norm"(%c, %g) {axes = [2], epsilon = 0.5} : (!2x1x3, !2x1x1) -> !2x1x3 loc("norm")
+        %u = "anec.transpose"(%d) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2 loc("norm")
+        %e = "anec.transpose"(%u) {transpose_list = [[2, 4], [4, 2]]} : (!3x1x2) -> !2x1x3
+        %f = "anec.convolution"(%e, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
+        %h = "anec.transpose"(%f) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2
+        %i = "anec.input_view"(%h) {dimension = 4, offset = 1, size = 1, step = 1} : (!3x1x2) -> !3x1x1
+        "anec.live_out"(%i) {names = ["y"]} : (!3x1x1) -> ()
+        """,
+        weights={"kernel": KERNEL, "plane": np.arange(6.0).reshape(3, 2), "gain": [2.0, 4.0]},
+        made={"turned": np.arange(6.0).reshape(3, 2).T.reshape(-1)},
+    ),
+    Case(
+        "carry-layouts",
+        "an epilogue stays with its layer, and a sum over two axes where it is",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x1x3
+        %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x1x1
+        %a = "anec.convolution"(%x, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
+        %b = "anec.tanh"(%a) : (!2x1x3) -> !2x1x3
+        %c = "anec.transpose"(%b) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2
+        %d = "anec.reduce_sum"(%c) {axes = [2, 4]} : (!3x1x2) -> !1x1x1
+        "anec.live_out"(%d) {names = ["y"]} : (!1x1x1) -> ()
+        """,
+        weights={"kernel": KERNEL},
+    ),
+    Case(
+        "straighten-moves",
+        "heads behind a product: what turns twice turns once, in front of the view; a product's operand turns last",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !4x1x6
+        %w = "anec.live_in"() {name = "w"} : () -> !6x1x6
+        %a = "anec.matmul"(%x, %w) : (!4x1x6, !6x1x6) -> !4x1x6
+        %b = "anec.reshape"(%a) {shape = [1, 1, 4, 2, 3]} : (!4x1x6) -> !4x2x3
+        %c = "anec.transpose"(%b) {transpose_list = [[2, 3], [3, 2]]} : (!4x2x3) -> !2x4x3
+        %d = "anec.transpose"(%c) {transpose_list = [[3, 4], [4, 3]]} : (!2x4x3) -> !2x3x4 loc("d")
+        %e = "anec.transpose"(%x) {transpose_list = [[2, 4], [4, 2]]} : (!4x1x6) -> !6x1x4
+        %f = "anec.reshape"(%e) {shape = [1, 1, 6, 2, 2]} : (!6x1x4) -> !6x2x2
+        %g = "anec.transpose"(%f) {transpose_list = [[2, 4], [3, 2], [4, 3]]} : (!6x2x2) -> !2x6x2 loc("g")
+        %h = "anec.transpose"(%w) {transpose_list = [[2, 4], [4, 2]]} : (!6x1x6) -> !6x1x6
+        %i = "anec.transpose"(%h) {transpose_list = [[2, 4], [4, 2]]} : (!6x1x6) -> !6x1x6
+        "anec.live_out"(%d, %g, %i) {names = ["d", "g", "i"]} : (!2x3x4, !2x6x2, !6x1x6) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !4x1x6
+        %w = "anec.live_in"() {name = "w"} : () -> !6x1x6
+        %a = "anec.matmul"(%x, %w) : (!4x1x6, !6x1x6) -> !4x1x6
+        %t = "anec.transpose"(%a) {transpose_list = [[2, 4], [4, 2]]} : (!4x1x6) -> !6x1x4 loc("d")
+        %d = "anec.reshape"(%t) {shape = [1, 1, 2, 3, 4]} : (!6x1x4) -> !2x3x4 loc("d")
+        %e = "anec.transpose"(%x) {transpose_list = [[2, 4], [4, 2]]} : (!4x1x6) -> !6x1x4
+        %f = "anec.reshape"(%e) {shape = [1, 1, 6, 2, 2]} : (!6x1x4) -> !6x2x2
+        %g = "anec.transpose"(%f) {transpose_list = [[2, 4], [3, 2], [4, 3]]} : (!6x2x2) -> !2x6x2 loc("g")
+        "anec.live_out"(%d, %g, %w) {names = ["d", "g", "i"]} : (!2x3x4, !2x6x2, !6x1x6) -> ()
+        """,
+    ),
+    Case(
+        "square-after-reduce",
+        "0x494 is set: the reduction's layer squares, unless the sum has another reader",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x1x3
+        %a = "anec.reduce_sum"(%x) {axes = [4], L0} : (!2x1x3) -> !2x1x1
+        %b = "anec.mult"(%a, %a) {L1} : (!2x1x1, !2x1x1) -> !2x1x1
+        %c = "anec.relu"(%b) {L1.post_activation} : (!2x1x1) -> !2x1x1
+        %d = "anec.reduce_max"(%x) {axes = [4], L2} : (!2x1x3) -> !2x1x1
+        %e = "anec.square"(%d) {L3} : (!2x1x1) -> !2x1x1
+        "anec.live_out"(%c, %d, %e) {names = ["c", "d", "e"]} : (!2x1x1, !2x1x1, !2x1x1) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x1x3
+        %a = "anec.reduce_sum"(%x) {axes = [4], L0} : (!2x1x3) -> !2x1x1
+        %b = "anec.mult"(%a, %a) {L0.square} : (!2x1x1, !2x1x1) -> !2x1x1
+        %c = "anec.relu"(%b) {L0.post_activation} : (!2x1x1) -> !2x1x1
+        %d = "anec.reduce_max"(%x) {axes = [4], L2} : (!2x1x3) -> !2x1x1
+        %e = "anec.square"(%d) {L3} : (!2x1x1) -> !2x1x1
+        "anec.live_out"(%c, %d, %e) {names = ["c", "d", "e"]} : (!2x1x1, !2x1x1, !2x1x1) -> ()
+        """,
+        chip="h14",
+    ),
+    Case(
+        "square-after-reduce",
+        "0x494 is clear: two layers",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x1x3
+        %a = "anec.reduce_sum"(%x) {axes = [4], L0} : (!2x1x3) -> !2x1x1
+        %b = "anec.square"(%a) {L1} : (!2x1x1) -> !2x1x1
+        "anec.live_out"(%b) {names = ["b"]} : (!2x1x1) -> ()
+        """,
+    ),
 ]
 """Every pass of phase 1."""
 

@@ -30,26 +30,51 @@ _CODES = ("si8", "ui8")
 def work_of_program(program: Program) -> list[Work]:
     """One record for each layer, in the order they run. Layers that look alike share one."""
     stored = {weight.key: weight for weight in program.weights}
+    padding = _Padding(program)
     known: dict[Hashable, Work] = {}
     works = []
     for layer in program.schedule.graph.layers:
-        form = _form(layer, stored)
+        form = _form(layer, stored, padding)
         work = known.get(form)
         if work is None:
-            work = known[form] = _work(layer, stored)
+            work = known[form] = _work(layer, stored, padding)
         works.append(work)
     return works
 
 
-def _form(layer: Layer, stored: Mapping[str, ProgramWeight]) -> Hashable:
+class _Padding:
+    """How much longer rows are where the program's memory map puts them than the numbers in them."""
+
+    def __init__(self, program: Program) -> None:
+        self._layers = program.schedule.graph.of
+        self._rows: dict[int, int] = {}
+        """The bytes of a row of each layer's result that the map places: a channel's on chip, a line's in memory."""
+        for buffer in program.plan.buffers or ():
+            if buffer.space != "port":  # what the caller owns is part of the call
+                row = buffer.channel_stride if buffer.space == "l2" else buffer.row_stride
+                self._rows.update((name, row) for name in buffer.values if isinstance(name, int))
+
+    def of(self, value: Op) -> float:
+        """Bytes for each byte of a value's numbers: 32 where a line of 64 bytes holds one number."""
+        layer = self._layers.get(value)
+        row = None if layer is None else self._rows.get(layer.number)
+        if layer is None or row is None or value.type is None:
+            return 1.0
+        if layer.strides is not None:  # a view has strides of its own
+            row = min(layer.strides)
+        return max(1.0, row / (value.shape[_WIDTH] * value.type.element_bytes))
+
+
+def _form(layer: Layer, stored: Mapping[str, ProgramWeight], padding: _Padding) -> Hashable:
     """All that decides what a layer has to do."""
     if layer.is_view:
         return None
     op = layer.primary
     beside = _ends_rms_norm(op) if op.kind == "mult" else op.kind in CONTRACTIONS and reads_codes(op)
     kernel = _weight(op, stored) if op.kind in CONTRACTIONS else None
-    operands = [(operand.type, operand.kind == "const_in") for operand in op.operands]
-    return op.kind, op.type, len(layer.ops) == 1, beside, kernel, *operands, *op.attrs.items()
+    operands = [(operand.type, operand.kind == "const_in", padding.of(operand)) for operand in op.operands]
+    result = layer.result.type, padding.of(layer.result)
+    return op.kind, op.type, len(layer.ops) == 1, beside, kernel, result, *operands, *op.attrs.items()
 
 
 def residents_of(program: Program) -> list[bool]:
@@ -63,7 +88,7 @@ def residents_of(program: Program) -> list[bool]:
     ]
 
 
-def _work(layer: Layer, stored: Mapping[str, ProgramWeight]) -> Work:
+def _work(layer: Layer, stored: Mapping[str, ProgramWeight], padding: _Padding) -> Work:
     """An op in a layer's slots costs nothing: the engine applies it on the way out.
 
     The compiler's ``passes`` are not counted here: the fitted constants already hold how often an input is read again
@@ -74,10 +99,11 @@ def _work(layer: Layer, stored: Mapping[str, ProgramWeight]) -> Work:
         return Work("view")
     if _decodes(op) and len(layer.ops) == 1:
         return Work("absorbed")  # what reads codes decodes them on the way in (fusion.json atom_order, InputDeQuant)
+    bytes_out = 2.0 * prod(op.shape) * padding.of(layer.result)
     if op.is_a(Trait.STORED_KERNEL):
-        return _contraction(op, stored)
+        return _contraction(op, stored, padding, bytes_out)
     if op.kind == "matmul":
-        return _product(op, stored)
+        return _product(op, stored, padding, bytes_out)
     if op.kind == "sdpa":
         return _attention(op)
     return _planar(op)
@@ -99,7 +125,7 @@ def _weight(op: Op, stored: Mapping[str, ProgramWeight]) -> tuple[float, str]:
     return float(weight.bytes), form
 
 
-def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
+def _contraction(op: Op, stored: Mapping[str, ProgramWeight], padding: _Padding, bytes_out: float) -> Work:
     x, kernel = op.operands[0], op.operands[1]
     n, d, c, h, w = op.shape
     size, form = _weight(op, stored)
@@ -119,8 +145,8 @@ def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
         weight_bytes=size,
         form=form,
         integers=codes and form == "int8" and kernel.type is not None and kernel.type.dtype in _CODES,
-        bytes_in=(1.0 if codes else 2.0) * prod(x.shape),
-        bytes_out=2.0 * prod(op.shape),
+        bytes_in=(1.0 if codes else 2.0) * prod(x.shape) * padding.of(x),
+        bytes_out=bytes_out,
         contraction=inner * prod(area),
         channels=(inner, outputs),
         groups=groups,
@@ -130,20 +156,20 @@ def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
     )
 
 
-def _product(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
+def _product(op: Op, stored: Mapping[str, ProgramWeight], padding: _Padding, bytes_out: float) -> Work:
     """[.., rows on C, .., columns on W]; a stored right-hand side is a weight like another."""
     left = op.operands[0]
     inner = left.shape[2] if op.attrs.get("transpose_lhs") else left.shape[4]
     size, form = _weight(op, stored)
     n, d, c, h, w = op.shape
-    read = sum(prod(operand.shape) for operand in op.operands[:2] if operand.kind != "const_in")
+    computed = [operand for operand in op.operands[:2] if operand.kind != "const_in"]
     return Work(
         "linear" if size else "bmm",
         macs=float(prod(op.shape)) * inner,
         weight_bytes=size,
         form=form,
-        bytes_in=2.0 * read,
-        bytes_out=2.0 * prod(op.shape),
+        bytes_in=2.0 * sum(prod(operand.shape) * padding.of(operand) for operand in computed),
+        bytes_out=bytes_out,
         contraction=inner,
         channels=(inner, w),
         positions=n * d * c * h,

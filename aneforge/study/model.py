@@ -24,6 +24,7 @@ from aneforge.compiler.compression import (
 from aneforge.compiler.cuts import SegmentCut, cuts_of
 from aneforge.compiler.listing import Explanation, History
 from aneforge.compiler.lower import Port
+from aneforge.compiler.lower.builder import layout
 from aneforge.compiler.pipeline import OVERLAP
 from aneforge.compiler.plan import Segment
 from aneforge.compiler.program import Program
@@ -31,7 +32,6 @@ from aneforge.compiler.validate import Validator
 from aneforge.cost.estimate import DEFAULT_SCOPE, warn_dispatch_floor
 from aneforge.engine.interpret import interpret, interpreted_names
 from aneforge.engine.interpret_units import UNITS
-from aneforge.engine.native import rank5
 from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError, nearest
 from aneforge.formats.arguments import Source, chip_of, graph_of
 from aneforge.graph.graph import Graph
@@ -106,7 +106,7 @@ class Model:
             near = ", ".join(nodes) or "none"
             raise AneforgeError(f"{name!r}: not a state of the program. Choose one: {near}.")
         shape = nodes[name].shape
-        port = Port(name, shape, rank5(shape), "f16")
+        port = Port(name, shape, layout(shape), "f16")
         kept = self._states.get(name)
         return np.zeros(shape, np.float16) if kept is None else port.from_ndchw(kept).copy()
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from aneforge.chips.chip import Target
-from aneforge.chips.divergence_axes import REDUCTION, Axis, Question
+from aneforge.chips.divergence_axes import REDUCE_THEN_SQUARE, REDUCTION, Axis, Question
 from aneforge.chips.names import chip_label
+from aneforge.compiler.fuse.slots import SQUARE
 from aneforge.errors import CrossChipFP16Warning
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import ops_with
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
-from aneforge.numerics.analysis import listed
+from aneforge.numerics.analysis import Analysis, listed
 from aneforge.numerics.divergence import Chip, DivergenceVerdict, kind_of, magnitude, verdict_on, with_table
 from aneforge.study.study import Study
 
@@ -57,28 +58,33 @@ def graph_verdicts(
         most = _peak(node) if node.op == "const" else max(sizes)
         return most if promised is None else min(most, promised)
 
-    return [(node, verdict_on(question, one, other)) for node, question in _questions(graph, size_of)]
+    squared = {name for found in analyses if found is not None for name in _squared(found)}
+    return [(node, verdict_on(question, one, other)) for node, question in _questions(graph, size_of, squared)]
 
 
-def _questions(graph: Graph, size_of: Callable[[Tensor], float]) -> Iterator[tuple[Tensor, Question]]:
-    """What is asked about each op of a graph: kind, geometry, and a bound on the numbers that it reads."""
-    squared = _squared(graph)
+def _questions(
+    graph: Graph, size_of: Callable[[Tensor], float], squared: Set[str]
+) -> Iterator[tuple[Tensor, Question]]:
+    """What is asked about each op of a graph: kind, geometry, and a bound on the numbers that it reads. ``squared``
+    are the nodes that some program squares in the layer that reduces them."""
+    names = graph.names()
     for node in graph.nodes:
         kind = kind_of(node.op)
         if node.definition.leaf and kind == "move":
             continue
-        if node.uid in squared and kind in REDUCTION:
-            kind = "reduce_square"
+        if kind in REDUCTION | REDUCE_THEN_SQUARE:
+            kind = "reduce_square" if names[node.uid] in squared else kind if kind in REDUCTION else "reduce"
         # Constants count only where there is nothing else, and are read only then.
         live = [operand for operand in node.inputs if operand.op != "const"] or node.inputs
         question = Question(kind, node.shape, max_abs=max(map(size_of, live), default=math.inf))
         yield node, _DETAILS[node.op](node, question) if node.op in _DETAILS else question
 
 
-def _squared(graph: Graph) -> set[int]:
-    """Reductions that a square or a product reads (the seed page's reduce-then-square)."""
-    readers = (node for node in graph.nodes if node.op in ("square", "mul"))
-    return {operand.uid for node in readers for operand in node.inputs}
+def _squared(analysis: Analysis) -> Iterator[str]:
+    """The nodes whose reduction a program squares in one layer (the seed page's reduce-then-square)."""
+    for op in analysis.walk.module.ops:
+        if op.slot == SQUARE:
+            yield from op.operands[0].sources
 
 
 def _peak(node: Tensor) -> float:

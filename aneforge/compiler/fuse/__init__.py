@@ -7,9 +7,9 @@ fixed order (listing 22.3).
 
 from __future__ import annotations
 
-from aneforge.compiler.fuse import moves, scales, slots
+from aneforge.compiler.fuse import layouts, moves, scales, slots
 
-__all__ = ["FUSION", "moves", "scales", "slots"]
+__all__ = ["FUSION", "layouts", "moves", "scales", "slots"]
 
 FUSION = (
     "drop-copies",
@@ -31,6 +31,12 @@ FUSION = (
     "gates-to-swish",
     "hoist-through-concat",  # pairs are one by now, and what moves onto a convolution can go into its kernel
     "fold-gain-into-weights",
+    "carry-layouts",
+    "straighten-moves",
+    "transposes-into-matmul",
+    "share-moves",
+    "constants-to-gain-offset",  # a number for each feature lies along the channels by now
     "label-layers",
+    "square-after-reduce",
 )
 """The passes of phase 1 in order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,13 +18,13 @@ from aneforge.engine.traits import Trait
 from aneforge.graph.weights import Weight, moved_weight
 
 Order = tuple[int, ...]
-_IDENTITY: Order = (0, 1, 2, 3, 4)
-_ROWS_TO_COLUMNS: Order = (0, 1, 4, 3, 2)  # C and W exchanged: what transpose_lhs and transpose_rhs do
+IDENTITY: Order = (0, 1, 2, 3, 4)
+ROWS_TO_COLUMNS: Order = (0, 1, 4, 3, 2)  # C and W exchanged: what transpose_lhs and transpose_rhs do
 
 
 def order_of(op: Op) -> Order:
     """For each result axis, the source axis it shows."""
-    order = list(_IDENTITY)
+    order = list(IDENTITY)
     for result, source in op.attrs["transpose_list"]:
         order[result] = source
     return tuple(order)
@@ -31,6 +32,15 @@ def order_of(op: Op) -> Order:
 
 def pairs_of(order: Order) -> tuple[tuple[int, int], ...]:
     return tuple((result, source) for result, source in enumerate(order) if result != source)
+
+
+@lru_cache(maxsize=4096)
+def inverse(order: Order) -> Order:
+    """The order that undoes another."""
+    undone = [0] * 5
+    for result, source in enumerate(order):
+        undone[source] = result
+    return tuple(undone)
 
 
 def keeps_order(op: Op) -> bool:
@@ -59,7 +69,7 @@ def _collapsed(walk: Rewriter, op: Op) -> Op | None:
     first, second = order_of(before), order_of(op)
     order = tuple(first[axis] for axis in second)
     source = before.operands[0]
-    if order == _IDENTITY:
+    if order == IDENTITY:
         return source
     assert op.type is not None
     attrs = {"transpose_list": pairs_of(order)}
@@ -84,13 +94,13 @@ def _reshaped(walk: Rewriter, op: Op) -> Op:
 @pass_("transposes-into-matmul", 1, requires=["single transposes"], only=["transpose"])
 def transposes_into_matmul(module: Module, chip: Facts) -> int:
     """The contraction is parametric (listing 22.1): a C and W exchange before a matmul becomes its flag."""
-    changes = 0
+    changes = rewrite_by_kind(module, {"linear": _reads_turned})
     for op in module.ops:
         if op.kind != "matmul":
             continue
         for index, flag in enumerate(("transpose_lhs", "transpose_rhs")):
             operand = op.operands[index]
-            if operand.kind != "transpose" or order_of(operand) != _ROWS_TO_COLUMNS:
+            if operand.kind != "transpose" or order_of(operand) != ROWS_TO_COLUMNS:
                 continue
             op.set_operand(index, operand.operands[0])
             op.sources = merged_sources(operand, op)
@@ -101,20 +111,30 @@ def transposes_into_matmul(module: Module, chip: Facts) -> int:
     return changes
 
 
+def _reads_turned(walk: Rewriter, op: Op) -> Op | None:
+    """A linear layer with a stored fp16 weight as the product that it is, which has a flag for a turned input."""
+    turned = op.operands[0]
+    if op.attrs or turned.kind != "transpose" or order_of(turned) != ROWS_TO_COLUMNS or op.shape[1] > 1:
+        return None
+    operands, flags = [turned.operands[0], *op.operands[1:]], {"transpose_lhs": True, "transpose_rhs": True}
+    assert op.type is not None
+    return walk.emit("anec.matmul", operands, op.type, flags, merged_sources(turned, op))
+
+
 # Ops that follow a transpose or a view of an engine op's result, and commute with it, move in front of it.
 
 
-_MOVES = ("transpose", "reshape")
+MOVES = ("transpose", "reshape")
 _PRODUCTS = kinds_with(Trait.CONTRACTION) - kinds_with(Trait.CONVOLUTION)
 _OUTPUTS = 4
 """Where the outputs of a product lie: on the width."""
-_CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
+CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
 
 
 def moves_before(op: Op) -> list[Op]:
     """The transposes and views that lead to an op, last one first, as long as nothing else reads them."""
     moves = []
-    while op.kind in _MOVES and len(op.users) == 1:
+    while op.kind in MOVES and len(op.users) == 1:
         moves.append(op)
         op = op.operands[0]
     return moves
@@ -209,14 +229,14 @@ def _is_per_output(bias: Op, moves: list[Op], product: Op) -> bool:
     return axis == _OUTPUTS and bias.shape[wide[0]] == product.shape[_OUTPUTS]
 
 
-@pass_("sink-moves", 1, reads=_CAPS, only=_MOVES)
+@pass_("sink-moves", 1, reads=CAPS, only=MOVES)
 def sink_moves(module: Module, chip: Facts) -> int:
     """A transpose or view before a pointwise activation, or before an affine with one number, moves behind it.
 
     There a transpose can cancel with its opposite or use the transpose slot. A view moves only where the op in front
     of it can absorb what follows. A transpose may read axes that are too long for any other op; then nothing moves.
     """
-    caps = [chip[name] for name in _CAPS]
+    caps = [chip[name] for name in CAPS]
 
     def activation(walk: Rewriter, op: Op) -> Op | None:
         if len(op.operands) > 1 or is_barrier(op):
@@ -342,30 +362,33 @@ def _cut(weight: Weight, start: int, end: int) -> Weight:
 # A product with a stored weight becomes a resident convolution where the weight fits the working set.
 
 
-_TURN = {"transpose_list": pairs_of((0, 1, 4, 3, 2))}  # C and W
+_TURNS: tuple[Order, ...] = (ROWS_TO_COLUMNS, (0, 1, 4, 2, 3))
+"""Where the axes of a product go as those of a convolution: the contracted one on C, and C or H along the width."""
 _STORED_AS = {"kernel_lut": "kernel_palettized_LUT"}  # the product's name for a table, and the convolution's
 
 
 @pass_(
     "products-to-convolutions",
     1,
-    reads=["max_operand_bytes", "max_tensor_width"],
+    reads=["max_operand_bytes", "max_tensor_width", "max_tensor_height"],
     ensures=["resident products"],
     only=["linear", "matmul"],
 )
 def products_to_convolutions(module: Module, chip: Facts) -> int:
     """ReplaceMatmulWithConv: a weight below HAL 0x1b8 bytes becomes a resident kernel, a larger one stays tiled.
 
-    The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25). The
-    rows then lie on the width, so a product with more of them than the width holds (0x138) stays as well.
+    The contraction moves to the channel axis and back by two transposes, which are free or cancel (C25). The longer
+    of the two axes of rows then lies along the width, so that rows of memory are full; a product whose rows fit
+    neither way (0x138, 0x140) stays as well.
     """
-    limit, widest = chip["max_operand_bytes"], chip["max_tensor_width"]
+    limit, caps = chip["max_operand_bytes"], (chip["max_tensor_height"], chip["max_tensor_width"])
     kernels: dict[tuple[str, Op, bool], Weight | None] = {}  # products with one weight have one kernel
 
     def pattern(walk: Rewriter, op: Op) -> Op | None:
         source, stored = op.operands[:2]
         layout = stored.type
-        if stored.kind != "const_in" or layout is None or layout.bytes >= limit or source.shape[2] > widest:
+        turn = _turn(source.shape, caps)
+        if stored.kind != "const_in" or layout is None or layout.bytes >= limit or turn is None:
             return None
         # A stored number for each output: outputs lie on the width here and on the channels there.
         if (op.kind == "matmul" and op["transpose_lhs"]) or not all(
@@ -376,9 +399,16 @@ def products_to_convolutions(module: Module, chip: Facts) -> int:
         if key not in kernels:
             kernels[key] = _kernel(module, op)
         kernel = kernels[key]
-        return None if kernel is None else _convolution(walk, op, kernel)
+        return None if kernel is None else _convolution(walk, op, kernel, turn)
 
     return rewrite_by_kind(module, {"linear": pattern, "matmul": pattern})
+
+
+def _turn(shape: tuple[int, ...], caps: tuple[int, int]) -> Order | None:
+    """The order that lays the longer axis of rows along the width, or the other where only that fits."""
+    rows = shape[2:4]
+    turns = _TURNS if rows[0] >= rows[1] else _TURNS[::-1]
+    return next((turn for turn in turns if shape[turn[3]] <= caps[0] and shape[turn[4]] <= caps[1]), None)
 
 
 def _kernel(module: Module, op: Op) -> Weight | None:
@@ -402,13 +432,14 @@ def _kernel(module: Module, op: Op) -> Weight | None:
     )
 
 
-def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
+def _convolution(walk: Rewriter, op: Op, kernel: Weight, turn: Order) -> Op:
     outputs, contracted = kernel.shape[:2]
     source = op.operands[0]
-    n, d, c, h, w = source.shape
-    assert w == contracted
+    n, d, inner, h, w = (source.shape[axis] for axis in turn)
+    assert inner == contracted
     assert op.type is not None
-    turned = walk.emit("anec.transpose", [source], TensorType((n, d, w, h, c)), _TURN, op.sources)
+    turning = {"transpose_list": pairs_of(turn)}
+    turned = walk.emit("anec.transpose", [source], TensorType((n, d, inner, h, w)), turning, op.sources)
     layout = op.operands[1].type
     assert layout is not None
     weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1), layout.dtype), op.sources)
@@ -419,5 +450,6 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
         operands.append(walk.emit("anec.const_in", (), layout, {"weight": bias_key}, op.sources))
     stored = {_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs}
     attrs = {**POINT_CONVOLUTION, **stored} if stored else POINT_CONVOLUTION
-    product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)
-    return walk.emit("anec.transpose", [product], op.type, _TURN, op.sources)
+    product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, w)), attrs, op.sources)
+    back = {"transpose_list": pairs_of(inverse(turn))}
+    return walk.emit("anec.transpose", [product], op.type, back, op.sources)

@@ -101,8 +101,8 @@ def _free_slot(op: Op, last: int, follower: Op | None) -> int | None:
     free = [SLOTS.index(name) for name in slot_of(op) if SLOTS.index(name) > last]
     if not free:
         return None
-    if len(free) > 1 and (follower is None or follower.kind not in _AFFINE):
-        return free[-1]  # the slot behind the affine, unless an affine follows
+    if len(free) > 1 and (follower is None or not (follower.kind in _AFFINE or is_activation(follower))):
+        return free[-1]  # the slot behind the affine, unless an affine or a second activation follows
     return free[0]
 
 
@@ -124,6 +124,47 @@ def has_room(end: Op, follower: Op) -> bool:
             return False
         last = place
     return True
+
+
+# A square behind a reduction: an output of the reduction's own layer from A14 on.
+
+
+SQUARE = "square"
+"""Where a square stands in the layer of the reduction that it reads. It is none of the seven slots of listing 22.3."""
+_REDUCTIONS = kinds_with(Trait.REDUCTION)
+
+
+def _squares_a_reduction(op: Op) -> bool:
+    """Whether an op squares the result of a reduction that nothing else reads."""
+    if op.kind not in ("square", "sqr", "mult") or len(set(op.operands)) > 1 or is_barrier(op):
+        return False
+    return op.operands[0].kind in _REDUCTIONS and op.operands[0].only_user is op
+
+
+def _has_squares(draft: Any, chip: Facts) -> bool:
+    return bool(chip["square_after_reduce"]) and any(map(_squares_a_reduction, draft.code.ops))
+
+
+@pass_(
+    "square-after-reduce",
+    1,
+    reads=["square_after_reduce"],
+    requires=["layers"],
+    only=_REDUCTIONS,
+    has_work=_has_squares,
+)
+def square_after_reduce(module: Module, chip: Facts) -> int:
+    """HAL 0x494: the layer of a reduction squares its result on the way out, from A14 on.
+
+    The reduced value is still rounded in between: every family that was measured gives the unfused number (N26).
+    """
+    if not chip["square_after_reduce"]:
+        return 0
+    joined = {op.layer: op.operands[0].layer for op in module.ops if op.slot == PRIMARY and _squares_a_reduction(op)}
+    for op in module.ops:
+        if op.layer in joined:
+            op.layer, op.slot = joined[op.layer], SQUARE if op.slot == PRIMARY else op.slot
+    return len(joined)
 
 
 # Activation pairs that one activation can stand for.

@@ -15,7 +15,7 @@ from aneforge.chips import store
 from aneforge.compiler.legal.words import without_places
 from aneforge.compiler.storage import scales_outputs
 from aneforge.engine.ir import Op, TensorType
-from aneforge.engine.native import rank5
+from aneforge.engine.native import PLACES_OF_RANK
 from aneforge.engine.tensor_type import Params
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
@@ -32,7 +32,29 @@ SMALLEST_CAP = 16384
 MOST_CHANNELS = 65536
 """What every chip takes along C (limits.json channel_extent)."""
 
-layout = lru_cache(maxsize=65536)(rank5)  # few shapes, asked for again and again
+_TOKENS = (H, C, W)
+"""Where the axes of [1, S, D] lie: where those of [S, D] do."""
+
+
+def places_of(*shapes: Shape) -> tuple[int, ...]:
+    """Where each axis of shapes that meet in one op lies in NDCHW. Rank 3 is CHW, except that a batch of one is none:
+    [1, S, D] lies as [S, D] does, as [1, C, H, W] and [C, H, W] lie alike."""
+    rank = len(shapes[0])
+    return _TOKENS if rank == 3 and all(shape[0] == 1 for shape in shapes) else PLACES_OF_RANK[rank]
+
+
+def laid_at(shape: Shape, places: tuple[int, ...]) -> Shape:
+    """A shape as NDCHW, with each axis at its place."""
+    extents = [1] * 5
+    for place, extent in zip(places, shape, strict=True):
+        extents[place] = extent
+    return tuple(extents)
+
+
+@lru_cache(maxsize=65536)  # few shapes, asked for again and again
+def layout(shape: Shape) -> Shape:
+    """A user's shape laid out as NDCHW."""
+    return laid_at(shape, places_of(shape))
 
 
 typed = lru_cache(maxsize=65536)(TensorType)
@@ -220,10 +242,13 @@ class Builder:
             return self._stored(node, layout(shape))  # a constant is stored once and read in any layout
         return self.reshaped(self.value(node), node.shape, shape)
 
-    def aligned(self, node: Tensor, rank: int) -> Op:
-        """NumPy's alignment: axes of one in front, up to the given rank."""
-        missing = rank - len(node.shape)
-        return self.laid(node, (1,) * missing + node.shape) if missing > 0 else self.value(node)
+    def placed(self, node: Tensor, places: tuple[int, ...]) -> Op:
+        """The value of a node with its axes at these places, and axes of one in front of them (NumPy's alignment)."""
+        shape = (1,) * (len(places) - len(node.shape)) + node.shape
+        layout_ = laid_at(shape, places)
+        if node.op == "const" and len(shape) < 5:
+            return self._stored(node, layout_)
+        return self.stored_reshape(self.laid(node, shape), layout_)
 
     def vector(self, node: Tensor, axis: int = C) -> Op:
         """A line of numbers along one NDCHW axis: a bias, a gain, a slope."""

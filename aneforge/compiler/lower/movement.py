@@ -12,12 +12,14 @@ from aneforge.compiler.lower.builder import (
     MOST_CHANNELS,
     SMALLEST_CAP,
     Builder,
+    D,
     has_room,
+    laid_at,
     layout,
+    places_of,
     rule,
 )
 from aneforge.engine.ir import Op
-from aneforge.engine.native import PLACES_OF_RANK
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
 
@@ -43,11 +45,10 @@ def _flatten(b: Builder, node: Tensor) -> Op:
 
 @rule("transpose")
 def _transpose(b: Builder, node: Tensor) -> Op:
-    places = PLACES_OF_RANK[len(node.shape)]
-    order = list(range(5))
-    for result, source in enumerate(node.signature.attrs[0][1]):
-        order[places[result]] = places[source]
-    return b.transposed(b.value(node.inputs[0]), order)
+    before, after = places_of(node.inputs[0].shape), places_of(node.shape)
+    sources = {after[result]: before[source] for result, source in enumerate(node.signature.attrs[0][1])}
+    unused = iter([place for place in range(5) if place not in before])
+    return b.transposed(b.value(node.inputs[0]), [sources[i] if i in sources else next(unused) for i in range(5)])
 
 
 def _joined(b: Builder, values: list[Op], axis: int, shape: Shape, dtype: str) -> Op:
@@ -64,27 +65,35 @@ def _joined(b: Builder, values: list[Op], axis: int, shape: Shape, dtype: str) -
 
 @rule("concat")
 def _concat(b: Builder, node: Tensor) -> Op:
-    axis = PLACES_OF_RANK[len(node.shape)][node.signature.attrs[0][1]]
-    return _joined(b, [b.value(operand) for operand in node.inputs], axis, layout(node.shape), DTYPES[node.dtype])
+    places = places_of(node.shape)
+    values = [b.placed(operand, places) for operand in node.inputs]
+    return _joined(b, values, places[node.signature.attrs[0][1]], layout(node.shape), DTYPES[node.dtype])
 
 
 @rule("stack")
 def _stack(b: Builder, node: Tensor) -> Op:
     position = node.signature.attrs[0][1]
     item_shape = (*node.shape[:position], 1, *node.shape[position + 1 :])
-    values = [b.laid(operand, item_shape) for operand in node.inputs]
-    return _joined(b, values, PLACES_OF_RANK[len(item_shape)][position], layout(node.shape), DTYPES[node.dtype])
+    places = places_of(node.shape)
+    item = laid_at(item_shape, places)
+    values = [b.stored_reshape(b.laid(operand, item_shape), item) for operand in node.inputs]
+    return _joined(b, values, places[position], layout(node.shape), DTYPES[node.dtype])
 
 
 @rule("tile")
 def _tile(b: Builder, node: Tensor) -> Op:
     multiples = [1] * 5
-    for place, times in zip(PLACES_OF_RANK[len(node.shape)], node.signature.attrs[0][1], strict=True):
+    places = places_of(node.shape)
+    for place, times in zip(places, node.signature.attrs[0][1], strict=True):
         multiples[place] = times
-    x = b.value(node.inputs[0])
+    x = b.placed(node.inputs[0], places)
     if multiples == [1] * 5:
         return x
-    return b.emit("tile", (x,), layout(node.shape), {"multiples": tuple(multiples)}, DTYPES[node.dtype])
+    shape, dtype = layout(node.shape), DTYPES[node.dtype]
+    stretches = all(times == 1 or extent == 1 for times, extent in zip(multiples, x.shape, strict=True))
+    if stretches and multiples[D] == 1:  # a broadcast has a slot behind another layer; along the depth it needs 0x812
+        return b.emit("broadcast", (x,), shape, {"shape": shape}, dtype)
+    return b.emit("tile", (x,), shape, {"multiples": tuple(multiples)}, dtype)
 
 
 def view(b: Builder, x: Op, axis: int, offset: int, size: int, step: int = 1) -> Op:
@@ -104,7 +113,7 @@ def view(b: Builder, x: Op, axis: int, offset: int, size: int, step: int = 1) ->
 def _slice(b: Builder, node: Tensor) -> Op:
     (_, begin), (_, size) = node.signature.attrs
     x = b.value(node.inputs[0])
-    for place, start, length in zip(PLACES_OF_RANK[len(node.shape)], begin, size, strict=True):
+    for place, start, length in zip(places_of(node.inputs[0].shape), begin, size, strict=True):
         x = view(b, x, place, start, length)
     return x
 
@@ -113,7 +122,8 @@ def _slice(b: Builder, node: Tensor) -> Op:
 def _strided(b: Builder, node: Tensor) -> Op:
     (_, begin), _, (_, stride) = node.signature.attrs
     x = b.value(node.inputs[0])
-    for place, start, length, step in zip(PLACES_OF_RANK[len(node.shape)], begin, node.shape, stride, strict=True):
+    places = places_of(node.inputs[0].shape)
+    for place, start, length, step in zip(places, begin, node.shape, stride, strict=True):
         x = view(b, x, place, start, length, step if length > 1 else 1)
     return x
 
@@ -124,7 +134,7 @@ def _reverse(b: Builder, node: Tensor) -> Op:
     for axis in node.signature.attrs[0][1]:
         extent = node.shape[axis]
         if extent > 1:
-            x = view(b, x, PLACES_OF_RANK[len(node.shape)][axis], extent - 1, extent, -1)
+            x = view(b, x, places_of(node.shape)[axis], extent - 1, extent, -1)
     return x
 
 
@@ -142,7 +152,7 @@ def _input_view(b: Builder, node: Tensor) -> Op:
     start, size, step = attrs["offset"], attrs["size"], attrs["step"]
     x = node.inputs[0]
     if attrs["along"] is not None:
-        return view(b, b.value(x), PLACES_OF_RANK[len(x.shape)][attrs["along"]], start, size, step)
+        return view(b, b.value(x), places_of(x.shape)[attrs["along"]], start, size, step)
     last = start + step * (size - 1)
     first, end = min(start, last), max(start, last) + 1
     length = math.prod(x.shape)
@@ -163,8 +173,9 @@ def _columns(length: int, start: int, end: int) -> int:
 @rule("gather")
 def _gather(b: Builder, node: Tensor) -> Op:
     (_, indices), (_, axis) = node.signature.attrs
-    place = PLACES_OF_RANK[len(node.shape)][axis]
-    x, shape = b.value(node.inputs[0]), layout(node.shape)
+    places = places_of(node.inputs[0].shape, node.shape)
+    place = places[axis]
+    x, shape = b.placed(node.inputs[0], places), laid_at(node.shape, places)
     dtype = DTYPES[node.dtype]
     if place:
         return b.emit("gather_nd", (x,), shape, {"axes": (place,), "indices": indices}, dtype)
@@ -190,16 +201,17 @@ def _pad(b: Builder, node: Tensor) -> Op:
     attrs = dict(node.signature.attrs)
     widths, value = attrs["widths"], attrs["value"]
     mode = "Zero" if attrs["mode"] == "constant" and value == 0 else _MODES[attrs["mode"]]
-    result, shape = b.value(node.inputs[0]), node.inputs[0].shape
-    places = PLACES_OF_RANK[len(shape)]
+    result, shape = b.placed(node.inputs[0], places_of(node.shape)), node.inputs[0].shape
+    places = places_of(node.shape)
     for axis, (before, after) in enumerate(widths):
         if places[axis] in _SPACE or not (before or after):
             continue
         folded = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
         tall = (folded[0], before + shape[axis] + after, folded[2])
         grown = (*shape[:axis], tall[1], *shape[axis + 1 :])
-        if has_room(layout(tall)):
-            grown_value = padded(b, b.reshaped(result, shape, folded), (before, after), (0, 0), mode, value)
+        if has_room((1, 1, *tall)):
+            on_rows = b.stored_reshape(b.reshaped(result, shape, folded), (1, 1, *folded))
+            grown_value = padded(b, on_rows, (before, after), (0, 0), mode, value)
             result = b.reshaped(grown_value, tall, grown)
         else:
             result = _edged(b, result, places[axis], (before, after), attrs["mode"], value)

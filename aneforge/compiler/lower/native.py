@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.compiler.lower.builder import Builder, layout, rule
+from aneforge.compiler.lower.builder import Builder, laid_at, layout, places_of, rule
 from aneforge.engine.ir import Op
 from aneforge.engine.native import AXES, AXIS_NAMES, PLACES_OF_RANK
 from aneforge.graph.ops.layers import attention_axes
@@ -46,7 +46,7 @@ def _sdpa(b: Builder, node: Tensor) -> Op:
 
 def _named(b: Builder, node: Tensor, axis: int) -> str:
     """The name that parameters have for an axis of the first operand."""
-    place = PLACES_OF_RANK[len(node.inputs[0].shape)][axis]
+    place = places_of(node.inputs[0].shape)[axis]
     if AXIS_NAMES[place] not in AXES:
         raise b.refuse(node, "the batch axis has no name in the layer's parameters; lay it on another axis")
     return AXIS_NAMES[place]
@@ -59,7 +59,8 @@ def _ranking(b: Builder, node: Tensor, layer: str, indices: bool, **settings: An
     lanes = "Height" if attrs["lanes"] is None else _named(b, node, attrs["lanes"])
     order = {"SortDimension": _named(b, node, attrs["axis"]), "VectorDimension": lanes, "SortIndices": attrs["keys"]}
     x = b.value(node.inputs[0])
-    return b.unit(layer, (x,), layout(node.shape), **settings, **order, Indices=indices)
+    shape = laid_at(node.shape, places_of(node.inputs[0].shape))
+    return b.unit(layer, (x,), shape, **settings, **order, Indices=indices)
 
 
 @rule("topk")
@@ -92,11 +93,12 @@ def _arg_min_max(b: Builder, node: Tensor) -> Op:
 @rule("global_arg")
 def _global_arg(b: Builder, node: Tensor) -> Op:
     attrs = dict(node.signature.attrs)
+    places = places_of(node.inputs[0].shape)
     settings = {
-        "axis": PLACES_OF_RANK[len(node.shape)][attrs["axis"]],
+        "axis": places[attrs["axis"]],
         "mode": "Max" if attrs["largest"] else "Min",
     }
-    return b.emit("global_arg_min_max", (b.value(node.inputs[0]),), layout(node.shape), settings)
+    return b.emit("global_arg_min_max", (b.value(node.inputs[0]),), laid_at(node.shape, places), settings)
 
 
 @rule("argmax")
@@ -174,7 +176,8 @@ def _dynamic_slice(b: Builder, node: Tensor) -> Op:
     info = [{"Coordinate": name, "SliceSize": size} for name, size in zip(names, sizes, strict=True)]
     operands = (line, b.vector(start, 4))
     settings = {"DynamicSliceAxisOrder": names, "DynamicSliceInfo": info}
-    return b.unit("DynamicSlice", operands, layout(node.shape), **settings)
+    shape = layout(node.shape) if axes is None else laid_at(node.shape, places_of(x.shape))
+    return b.unit("DynamicSlice", operands, shape, **settings)
 
 
 @rule("gather_places")

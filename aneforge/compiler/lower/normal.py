@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.compiler.lower.builder import Builder, C, D, H, N, W, has_room, layout, rule
+from aneforge.compiler.lower.builder import Builder, C, D, H, N, W, has_room, layout, places_of, rule
 from aneforge.compiler.lower.pointwise import pointwise
 from aneforge.engine.ir import Op
-from aneforge.engine.native import PLACES_OF_RANK
 from aneforge.engine.spec import POINT_CONVOLUTION
 from aneforge.graph.node import Shape, definition, ops_with
 from aneforge.graph.tensor import Tensor
@@ -20,7 +19,7 @@ def _axes(node: Tensor) -> tuple[int, ...]:
     """The reduced axes in NDCHW."""
     attrs = dict(node.signature.attrs)
     reduced = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
-    places = PLACES_OF_RANK[len(node.inputs[0].shape)]
+    places = places_of(node.inputs[0].shape)
     return tuple(sorted(places[axis] for axis in reduced))
 
 

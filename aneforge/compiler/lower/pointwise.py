@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from aneforge.compiler.lower.builder import Builder, Rule, layout, rule
+from aneforge.compiler.lower.builder import Builder, Rule, layout, places_of, rule
 from aneforge.engine.ir import Op
 from aneforge.graph.node import OpDef, definitions
 from aneforge.graph.spelling import Spelling
@@ -18,8 +18,8 @@ def pointwise(b: Builder, kind: str, *xs: Op, **attrs: Any) -> Op:
 
 
 def broadcast(b: Builder, kind: str, node: Tensor, dtype: str) -> Op:
-    rank = len(node.shape)
-    return b.emit(kind, [b.aligned(operand, rank) for operand in node.inputs], layout(node.shape), None, dtype)
+    places = places_of(node.shape)
+    return b.emit(kind, [b.placed(operand, places) for operand in node.inputs], layout(node.shape), None, dtype)
 
 
 def _by_row(declared: OpDef, row: Spelling) -> Rule:

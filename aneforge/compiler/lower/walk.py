@@ -101,7 +101,9 @@ def lower(
         if lower_node is None:
             raise build.refuse(node, "has no backend op; run phase 0, which rewrites it, first")
         first = len(build.ops)
-        build.values[node.uid] = lower_node(build, node)
+        value = lower_node(build, node)
+        # An op that takes a batch away, or adds one, works in the layout that has room for it.
+        build.values[node.uid] = value if len(node.shape) != 3 else build.stored_reshape(value, layout(node.shape))
         if node.signature.op.native_layer:
             _mark_bridge(build.ops[first:])
     module, outputs = _finish(build, stands or {}, graph if source is None else source)
