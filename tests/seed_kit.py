@@ -27,6 +27,7 @@ from aneforge.chips import Family8, all_targets, backend_op, backend_ops, device
 from aneforge.chips.chip import compiler_target
 from aneforge.chips.evidence import conflict
 from aneforge.codegen.emission import emit
+from aneforge.codegen.words import patch_width
 from aneforge.compiler.fuse.slots import SLOTS
 from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.pipeline import PHASES
@@ -126,7 +127,7 @@ def forked():
 
 
 def conv3d():
-    return af.conv(af.input((1, 4, 8, 16, 16)), kernel(8, 4, 3, 3, 3))
+    return af.conv3d(af.input((1, 4, 8, 16, 16)), kernel(8, 4, 3, 3, 3))
 
 
 def wide(extent):
@@ -482,9 +483,24 @@ def ring():
     return af.ring_write(af.input((1, 8, 1, 4)), af.live_state((1, 8, 1, 64), "cache"))
 
 
+def ring_reader():
+    return af.input((1, 8, 4, 4)) + af.ring_read(af.live_state((1, 8, 4, 5), "cache"), 3, 4)
+
+
+def ring_behind_a_chain():
+    once = af.conv(af.input((1, 8, 4, 4)), kernel(8, 8, 1, 1)).relu()
+    return af.ring_write(af.conv(once, kernel(8, 8, 1, 1)), af.live_state((1, 8, 4, 8), "cache"), 2)
+
+
+def layers_route(out, chip):
+    """The layers of a chip that is reached by authoring only."""
+    return [layer.op for layer in program(out, chip, route="direct").layers]
+
+
 def takes_yuv420(chip):
-    """Whether a chip takes a port of a planar YUV format with quarter-size colour."""
-    return ok(af.image_input((1, 3, 16, 16), format="YUV420"), chip)
+    """Whether a chip takes a port of two planes, the second with quarter-size colour."""
+    luma, _ = af.image_input((1, 1, 16, 16), format="&8f0", name="photo")
+    return ok(luma.relu(), chip)
 
 
 def warned_kinds_on(host, call):
