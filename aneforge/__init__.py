@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
+    from aneforge.compiler.storage import exceeds_kmem
     from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate_provenance
     from aneforge.cost.peak import project_peak
     from aneforge.engine.authoring.bridge import bridge
@@ -81,6 +82,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.chips.catalogue": (
             "OP_CATALOG device_status is_native min_native_family op_info ops_on walled_everywhere"
         ),
+        "aneforge.compiler.storage": "exceeds_kmem",
         "aneforge.study.probes": "ProbeReport probe",
     },
     "Build a graph": {

@@ -306,12 +306,15 @@ def test_a_folded_weight_beyond_kernel_memory_is_one_layer_in_passes():
     (layer,) = program.layers
     assert layer.passes == 3
     assert program.to_json()["layers"][0]["passes"] == 3
-    assert "3 passes; 2.2 MB of weights folded, per core" in str(program)
+    assert "3 passes by lane, or 37 layers of 64 KB (U28); 2.2 MB of weights folded, per core" in str(program)
+    assert program.to_json()["layers"][0]["sub_layers"] == 37  # chapter 24: 14 outputs of 4,608 bytes in 64 KB
     assert "U28" in {fact.conflict_id for _, key, fact in program.assumptions if key == "kernel_lanes"}
     small_one = af.compile(strided(128), target="h13").program
     assert small_one.layers[0].passes == 1
     assert "passes" not in small_one.to_json()["layers"][0]
-    assert "passes" not in str(small_one)
+    assert "1 pass by lane, or 10 layers of 64 KB (U28)" in str(small_one)
+    shared = af.compile(strided(512), target="h14").program  # listing 35.2: the shared builder, against 16 MB
+    assert (shared.layers[0].passes, "U28)" in str(shared)) == (1, False)
 
 
 def test_a_residual_network_has_as_many_layers_on_every_chip(monkeypatch):

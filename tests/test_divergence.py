@@ -378,6 +378,7 @@ def test_tables_of_the_m6(name):
             assert np.abs(found[0] - found[1]).max() <= 0.0033
     for chip in ("m4", "m5"):
         assert told(out, chip, "m6").verdict == "none"
+        assert ("C80" in str(told(out, chip, "m6").notes)) == (own and chip == "m4")
         assert same(*simulated(out, CHIPS[chip], "h18g", arrays=grid))
 
 

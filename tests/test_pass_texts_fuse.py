@@ -479,6 +479,39 @@ FUSE = [
         made={"gain": [0.5, 0.5], "offset": [2.0, 3.0]},
     ),
     Case(
+        "gates-to-swish",
+        "x * sigmoid(x) is one table from H17 on (C77); the sigmoid of another value stays",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
+        %a = "anec.sigmoid"(%x) : (!2x4x4) -> !2x4x4 loc("a")
+        %b = "anec.mult"(%x, %a) : (!2x4x4, !2x4x4) -> !2x4x4 loc("b")
+        %c = "anec.sigmoid"(%b) : (!2x4x4) -> !2x4x4 loc("c")
+        %d = "anec.mult"(%c, %x) : (!2x4x4, !2x4x4) -> !2x4x4 loc("d")
+        "anec.live_out"(%d) {names = ["d"]} : (!2x4x4) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
+        %b = "anec.swish"(%x) : (!2x4x4) -> !2x4x4 loc(fused["a", "b"])
+        %c = "anec.sigmoid"(%b) : (!2x4x4) -> !2x4x4 loc("c")
+        %d = "anec.mult"(%c, %x) : (!2x4x4, !2x4x4) -> !2x4x4 loc("d")
+        "anec.live_out"(%d) {names = ["d"]} : (!2x4x4) -> ()
+        """,
+        chip="h17",
+    ),
+    Case(
+        "gates-to-swish",
+        "and two layers before that",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
+        %a = "anec.sigmoid"(%x) : (!2x4x4) -> !2x4x4 loc("a")
+        %b = "anec.mult"(%x, %a) : (!2x4x4, !2x4x4) -> !2x4x4 loc("b")
+        %c = "anec.sigmoid"(%b) : (!2x4x4) -> !2x4x4 loc("c")
+        %d = "anec.mult"(%c, %x) : (!2x4x4, !2x4x4) -> !2x4x4 loc("d")
+        "anec.live_out"(%d) {names = ["d"]} : (!2x4x4) -> ()
+        """,
+        chip="h16",
+    ),
+    Case(
         "merge-activations",
         "clamps meet, abs twice is once; clamps that exclude each other, a second reader and two tanh stay",
         """

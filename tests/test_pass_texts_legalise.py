@@ -525,7 +525,7 @@ LEGALISE = [
         "split-kernel-memory",
         "96 KB for the three outputs of a lane do not fit 64 KB: two passes of one layer where nothing streams",
         LARGE.replace("262144", "16384"),
-        LARGE.replace("262144", "16384").replace("{#unit, L0}", "{#unit, L0, passes = 2}"),
+        LARGE.replace("262144", "16384").replace("{#unit, L0}", "{#unit, L0, passes = 2, sub_layers = 17}"),
         chip="h12",
         weights={"kernel": LARGE_KERNEL[:, :16384], "each": np.arange(33.0)},
     ),

@@ -1102,6 +1102,16 @@ def test_the_winograd_form_at_every_width(form, chip, width):
     assert differs
 
 
+@pytest.mark.parametrize("taps", [1, 2, 5])
+def test_the_winograd_form_at_other_heights(form, taps):
+    """C76: the form is along the width only, so that any number of rows takes it."""
+    rng = np.random.default_rng(taps)
+    x = af.input((1, 3, 6, 5), name="x")
+    fed = rng.normal(size=x.shape).astype(np.float16)
+    out = af.conv(x, rng.normal(0, 0.4, (4, 3, taps, 3)).astype(np.float16), pad=(0, 1, 1, 1))
+    assert (outputs_of(out, "h17s", x=fed) != outputs_of(out, "h16g", x=fed)).any()
+
+
 @pytest.mark.parametrize("chip", ["h17s", "h18g"])
 def test_the_winograd_transforms_round_to_fp16(form, chip):
     """One row of data and one of the kernel: what the transforms round away, and what the direct sum gives instead."""

@@ -405,3 +405,63 @@ def test_20_dies_with_more_cores_are_not_slower(dies):
     """The engine's part; what the host does around it is the host's."""
     times = [af.compile(seed_convolution("3x3", 256, 56), target=die).estimate().engine_us for die in dies]
     assert times == sorted(times, reverse=True)
+
+
+# Second reading (issue "To the letter, second reading"), item 8: figures of the cross-chip page.
+
+
+@pytest.mark.parametrize(("chip", "page"), [("m1", "int4 2.37x"), ("m2", "1.6-1.8x"), ("m5", "1.6-1.8x (M5)")])
+def test_second_08_gains_of_streamed_weights_stand_beside_the_pages(chip, page):
+    """'Measured win' of the page's table of streaming encodings; ours differ by U170, which cites C55, C59 and C70."""
+    from aneforge.advice import advise_weights
+
+    weight = np.random.default_rng(8).normal(size=(256, 256)).astype(np.float16)
+    advice = advise_weights(af.input((1, 256), name="x").linear(weight), chip)
+    told = " ".join(str(advice).split())
+    assert f"The cross-chip page gives {page} [measured: SXC, AF.targets; U170]" in told
+    assert advice.to_json()["targets"][chip]["published_gain"]["conflict"] == "U170"
+    assert advice[chip].published_gain.value == page
+
+
+def test_second_08_the_projected_peak_says_what_the_page_says():
+    """'M5 projects to ~5.5x M1': the curves give 4.942 (U171), and the answer has both."""
+    peak = af.project_peak("h17s")
+    assert peak == {"tflops": 8.896, "rel_m1": 4.942, "cores": 16, "ghz": 1.8912}
+    assert "U171, not 5.5" in str(peak)
+    assert peak.evidence.rel_m1.conflict_id == "U171"
+    assert "U171" not in str(af.project_peak("h13"))
+
+
+def test_second_08_wide_kernels_in_pieces_say_so():
+    """'16+ -> space_to_depth' on the page; at unit stride pieces are added (U172), with a stride blocks are taken."""
+    x = af.input((1, 8, 8, 64), name="x")
+    assert "U172" in str(af.check(af.conv(x, np.ones((8, 8, 1, 17))), "m5"))
+    strided = str(af.check(af.conv(x, np.ones((8, 8, 1, 17)), stride=(1, 2)), "m5"))
+    assert "patch-blocks" in strided
+    assert "U172" not in strided
+
+
+# Item 6: kernel memory.
+
+
+@pytest.mark.parametrize(
+    ("chip", "demand", "streamable", "exceeds"),
+    [
+        ("m1", 64 * 1024, False, False),
+        ("m1", 64 * 1024 + 1, False, True),
+        ("m1", 64 * 1024 + 1, True, False),
+        ("m1", 16 * 2**20, True, False),
+        ("m1", 16 * 2**20 + 1, True, True),
+        ("h17s", 16 * 2**20, True, False),
+        ("h17s", 16 * 2**20, False, True),
+    ],
+)
+def test_second_06_the_kernel_memory_split_can_be_called(chip, demand, streamable, exceeds):
+    """Listing 24.3: cap = hal[0x210] if (is_streamable and hal[0x48f]) else hal[0x200]; return cap < demand."""
+    assert af.exceeds_kmem(chip, demand, streamable) is exceeds
+
+
+def test_second_06_an_unpublished_kernel_memory_is_unknown():
+    assert af.exceeds_kmem("h11", 2**20, True)  # no streams there: the dense cap (0x48f is clear)
+    with pytest.raises(af.AneforgeError):
+        af.exceeds_kmem("h99", 1, True)

@@ -12,7 +12,9 @@ from aneforge import text
 from aneforge.advice.checking import Deviation
 from aneforge.advice.stored import FP16, RuntimePlacement, StoredModel
 from aneforge.chips.chip import Target
+from aneforge.chips.evidence import Fact
 from aneforge.chips.names import chip_label
+from aneforge.chips.streams import published_gain
 from aneforge.study.placement import Runtime
 from aneforge.text import ByChip, grouped, human_bytes, plural, short, wrapped
 
@@ -130,6 +132,11 @@ class ChipWeightAdvice:
     graphs: Mapping[str, Any] = field(default_factory=dict)
     """The graph of each option."""
 
+    @property
+    def published_gain(self) -> Fact[str]:
+        """What the cross-chip page gives for weights that stream on this family (U170)."""
+        return published_gain(self.target.family5)
+
     def option(self, name: str) -> WeightOption:
         return next(option for option in self.options if option.name == name)
 
@@ -155,6 +162,7 @@ class ChipWeightAdvice:
             "measured": self.measured,
             "options": [option.to_json() for option in self.options],
             "layers": [layer.to_json() for layer in self.layers],
+            "published_gain": self.published_gain.to_json(),
             "front": {runtime.name: self.front(runtime.name) for runtime in self.runtimes},
             "recommended": {name: choice.to_json() for name, choice in self.recommended.items()},
         }
@@ -256,6 +264,9 @@ def _notes(chip: ChipWeightAdvice) -> list[str]:
             plain = why.replace(f"of {chip.target.name}", "of the chip").replace(f"on {chip.target.name}", "there")
             if plain:
                 notes[f"{option.name}: {plain}{'' if plain.endswith(('.', ']')) else '.'}"] = None
+    if chip.published_gain.known and any(option.streaming and option.name != FP16 for option in chip.options):
+        gain = f"The cross-chip page gives {chip.published_gain} for weights that stream; times here follow bytes."
+        notes[gain] = None
     return list(notes)
 
 

@@ -36,7 +36,8 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
         result = _saturates(target)
     elif key in store.load("choices")["arithmetic"]:
         record = store.load("choices")["arithmetic"][key]
-        return fact({**record, "v": _of_generation(target, record)}, about=about)
+        confidence = "predicted" if target.td_generation in record.get("unread", ()) else record["conf"]
+        return fact({**record, "v": _of_generation(target, record), "conf": confidence}, about=about)
     elif category == "stream":
         result = Fact(None, about=about) if target.family5 is None else stream_fact(rest, target.family5)
     else:

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from aneforge.chips import store
-from aneforge.chips.evidence import Fact, fact
+from aneforge.chips.evidence import Fact, fact, unknown
 from aneforge.chips.families import Family, as_family
 from aneforge.errors import ArgumentError, UnknownNameError, nearest
 
@@ -33,6 +33,7 @@ FLOW_READS = (
     "asymmetric_weights",
     "kmem_cap_dense",
     "kmem_cap_streamed",
+    "kernel_path",
 )
 """The facts of a chip that decide a flow."""
 
@@ -47,6 +48,15 @@ def _streams() -> dict[Family, frozenset[str]]:
     rows = store.load("compression")["native_streams_by_family5"]
     table = {Family[row["family"]]: frozenset(row["v"]) for row in rows}
     return {family: table.get(family, frozenset()) for family in Family}
+
+
+def published_gain(family: int | str | None) -> Fact[Any]:
+    """How much faster streamed weights are on a family by the cross-chip page (``1.6-1.8x``), which times of ours do
+    not follow (U170); unknown where nothing streams."""
+    document, name = store.load("compression"), None if family is None else as_family(family).name
+    rows = {row["family"]: {**row, "conflict": "U170"} for row in document["native_streams_by_family5"]}
+    about = f"gain of streamed weights on {name}"
+    return fact(rows[name], document["evidence"], key="win", about=about) if name in rows else unknown(about)
 
 
 def encoding_names() -> tuple[str, ...]:
@@ -133,13 +143,20 @@ def weight_flow(chip: ChipFacts, form: WeightForm, layer: LayerConditions | None
     reason, evidence = next(_obstacles(chip, form, layer), ("", ()))
     if not reason:
         reason, evidence = "the chip reads this form", tuple(_read_facts(chip, form))
-    blocked = bool(next(_layer_obstacles(layer), "")) or not chip.get("kernel_stream_master")
-    cap = chip.get("kmem_cap_dense" if blocked else "kmem_cap_streamed")
+    blocked = bool(next(_layer_obstacles(layer), ""))
+    cap = kmem_cap(chip, not blocked or chip.get("kernel_path") == "shared")
     streams = reason == "the chip reads this form"
     kept = streams or (
         form.kind == "affine" and layer.meets_codes and layer.immutable and not any(_form_obstacles(chip, form))
     )
     return Flow(streams, reason, evidence, cap, kept or form.kind == "fp16")
+
+
+def kmem_cap(chip: ChipFacts, streamable: bool) -> int | None:
+    """The bytes of kernel memory that a weight is sized against (listing 24.3): the streamed cap (0x210) for one that
+    may stream, or that the shared builder of A14 and later takes (listing 35.2), under the master byte 0x48f; the
+    dense cap (0x200) for any other."""
+    return chip.get("kmem_cap_streamed" if streamable and chip.get("kernel_stream_master") else "kmem_cap_dense")
 
 
 def _obstacles(

@@ -112,8 +112,9 @@ def _notes(layer: ProgramLayer) -> str:
     notes = []
     if "piece" in labels:
         notes.append(f"piece {labels['piece'][0] + 1} of {labels['piece'][1]}")
-    if layer.passes > 1:
-        notes.append(f"{layer.passes} passes")
+    if "sub_layers" in labels:
+        passes = f"{layer.passes} pass{'es' if layer.passes > 1 else ''}"
+        notes.append(f"{passes} by lane, or {labels['sub_layers']} layers of 64 KB (U28)")
     if "data_path" in labels:
         notes.append(f"{labels['data_path']} data path" + (f" as {labels['storage']}" if "storage" in labels else ""))
     if "large_kernel" in labels:

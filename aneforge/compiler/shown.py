@@ -156,7 +156,7 @@ class ProgramLayer:
             record["slots"] = [{"slot": slot.name, "op": slot.op, "attrs": _plain(slot.attrs)} for slot in self.slots]
         if self.weights:
             record["weights"] = list(self.weights)
-        extra = ("data_path", "storage", "large_kernel", "piece", "passes")
+        extra = ("data_path", "storage", "large_kernel", "piece", "passes", "sub_layers")
         labels = self._layer.primary.labels
         record |= {name: labels[name] for name in extra if name in labels}
         record |= {"chained": True} if self.chained else {}

@@ -15,8 +15,9 @@ import numpy as np
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.chip import Target
 from aneforge.chips.evidence import Fact
-from aneforge.chips.streams import Flow, LayerConditions, WeightForm, runtime_fact, weight_flow
-from aneforge.errors import ArgumentError, UnknownNameError, nearest
+from aneforge.chips.names import target as find_target
+from aneforge.chips.streams import Flow, LayerConditions, WeightForm, kmem_cap, runtime_fact, weight_flow
+from aneforge.errors import ArgumentError, UnknownNameError, UnknownValueError, nearest
 from aneforge.graph.codecs.calibrated import (
     Moments,
     calibrated_affine,
@@ -121,6 +122,21 @@ def flow_of(
         return flow
     words = {"expanded": "expands it to fp16 in every call", "refused": "refuses it"}
     return Flow(False, f"{runtime} {words[seen.value]}", (seen,), flow.cap, keeps_form=False)
+
+
+def exceeds_kmem(chip: str | int | Target, demand: int, streamable: bool) -> bool:
+    """Whether a weight is too large for kernel memory, as the vendor's compiler asks it (ExceedKmemSizeLimit, listing
+    24.3): ``demand`` bytes against 16 MB where the weight is ``streamable`` and the ``chip`` has the master byte
+    0x48f, and against 64 KB where not.
+
+    Listing 35.2 has the same choice for weights that are shared between cores: pass them as ``streamable`` on A14 and
+    later. What aneforge counts as the demand of a layer is U28.
+    """
+    target = find_target(chip)
+    cap = kmem_cap(_TargetFacts(target), streamable)
+    if cap is None:
+        raise UnknownValueError(f"{target.name}: the size of its kernel memory is not published (U17)")
+    return cap < demand
 
 
 _LEAST = 1024  # numbers: below that a table and its look-up cost more than they save

@@ -64,7 +64,7 @@ class PeakEvidence:
             f"a peak ceiling: the seed page projects an M5 ({_CAVEAT_CHIP}) to about {projected} times an M1, "
             "where calls "
             f"measured end to end are {self.measured_speedup.value} faster; the published curves did not "
-            f"give {projected} in the readings tried ({got})"
+            f"give {projected} in the readings tried ({got}; U171)"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -84,8 +84,19 @@ class PeakEvidence:
         return "\n".join([*lines, f"anchor {self.anchor}", self.caveat])
 
 
-def project_peak(arch: str | int | Target) -> dict[str, Any]:
-    """The projected fp16 peak of a chip: ``{"tflops", "rel_m1", "cores", "ghz"}``.
+class Peak(dict[str, Any]):
+    """``{"tflops", "rel_m1", "cores", "ghz"}``; as text with the evidence of the ratio, and what it was not (U171)."""
+
+    def __init__(self, evidence: PeakEvidence) -> None:
+        super().__init__({name: getattr(evidence, name).value for name in _RESULT})
+        self.evidence = evidence
+
+    def __str__(self) -> str:
+        return f"{dict(self)} rel_m1 {self.evidence.rel_m1.label()}"
+
+
+def project_peak(arch: str | int | Target) -> Peak:
+    """The projected fp16 peak of a chip: ``{"tflops", "rel_m1", "cores", "ghz"}``, with its ``evidence``.
 
     ``arch`` is the chip, by any of its names.
     ``rel_m1`` is cores times effective clock over the M1's; ``tflops`` is that many times the rate measured on the M1,
@@ -93,11 +104,10 @@ def project_peak(arch: str | int | Target) -> dict[str, Any]:
 
     This is a peak ceiling, for the shape of the generations and not as a promised speedup: the seed page projects an
     M5 to about 5.5 times an M1, where calls measured end to end are 2.3 to 3.3 times faster, because the cost of a
-    dispatch holds real work below the ceiling. The published curves give 4.942 for that pair; :func:`peak_evidence`
-    has the sources.
+    dispatch holds real work below the ceiling. The published curves give 4.942 for that pair (U171);
+    :func:`peak_evidence` has the sources.
     """
-    evidence = peak_evidence(arch)
-    return {name: getattr(evidence, name).value for name in _RESULT}
+    return Peak(peak_evidence(arch))
 
 
 def peak_evidence(arch: str | int | Target) -> PeakEvidence:
@@ -111,6 +121,9 @@ def peak_evidence(arch: str | int | Target) -> PeakEvidence:
     projected = fact({"v": speedup["m5_speedup_vs_m1"]["projected_peak"], "e": speedup["e"]}, document["evidence"])
     measured = fact({"v": speedup["m5_speedup_vs_m1"]["measured_latency"], "e": speedup["e"]}, document["evidence"])
     readings = _readings(cost_curve(compiler_target(_CAVEAT_CHIP)).require(), cost_curve(base).require())
+    relative = _relative(target, curve, cost_curve(base).require())
+    if target.name == _CAVEAT_CHIP:
+        relative = with_losers(relative, projected, conflict_id="U171")
     return PeakEvidence(
         target=target,
         anchor=anchor,
@@ -118,7 +131,7 @@ def peak_evidence(arch: str | int | Target) -> PeakEvidence:
         cores=cost_cores(target),
         ghz=_clock(curve, "operating_mhz"),
         effective_ghz=_clock(curve, "effective_mhz"),
-        rel_m1=_relative(target, curve, cost_curve(base).require()),
+        rel_m1=relative,
         projected_speedup=replace(projected, confidence="predicted", about=f"projected {pair}"),
         measured_speedup=replace(measured, about=f"measured {pair}"),
         readings=readings,

@@ -290,6 +290,7 @@ LABELS: dict[str, str] = {
     "large_kernel": "u",  # the large-kernel mode of the convolution
     "piece": "i2",  # this op is piece i of n of a split layer
     "passes": "i",  # how often the input passes, where kernel memory holds a part of the outputs at a time
+    "sub_layers": "i",  # the layers that it would be if the dense cap were that of the whole weight (U28)
     "segment": "i",
     "task_group": "i",
     "engine": "s",

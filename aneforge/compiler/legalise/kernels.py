@@ -356,18 +356,27 @@ def exceeds_kernel_memory(module: Module, op: Op, chip: Facts) -> bool:
 
 
 def kernel_passes(module: Module, op: Op, chip: Facts) -> int:
-    """How often the input passes the engine: once where the weight streams or fits, else once for every part of the
-    output channels that kernel memory holds.
+    """How often the input passes the engine: once where the weight streams, fits or is built once for all cores, else
+    once for every part of the output channels that kernel memory holds.
 
     Each lane builds the coefficients of its own share of the output channels, and that share is what the dense cap
     is compared with (chapter 35, U28): 64 KB a lane, not 64 KB a layer.
     """
-    demand = kernel_demand(module, op)
-    if demand <= chip["kmem_cap_dense"] or layer_flow(op, chip).cap != chip["kmem_cap_dense"]:
+    return _parts(module, op, chip, -(-op.shape[output_axis(op)] // chip["kernel_lanes"]))
+
+
+def sub_layers(module: Module, op: Op, chip: Facts) -> int:
+    """The layers that a weight would become if the dense cap were that of the whole layer, as chapter 24 says of those
+    above 64 KB that do not stream; the listing shows both readings (U28)."""
+    return _parts(module, op, chip, op.shape[output_axis(op)])
+
+
+def _parts(module: Module, op: Op, chip: Facts, outputs: int) -> int:
+    """How many parts of some output channels the dense cap makes; one where the weight is sized against the other."""
+    demand, cap = kernel_demand(module, op), chip["kmem_cap_dense"]
+    if demand <= cap or layer_flow(op, chip).cap != cap:
         return 1
-    outputs = op.shape[output_axis(op)]
-    share = -(-outputs // chip["kernel_lanes"])
-    return -(-share // outputs_at_once(op, demand, chip["kmem_cap_dense"]))
+    return -(-outputs // outputs_at_once(op, demand, cap))
 
 
 def outputs_at_once(op: Op, demand: int, cap: int) -> int:
@@ -403,7 +412,10 @@ def side_constants_size(module: Module, op: Op) -> int:
 @pass_(
     "split-kernel-memory",
     2,
-    reads=["kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed", "kernel_lanes", "max_operand_bytes"],
+    reads=[
+        *("kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed", "kernel_path"),
+        *("kernel_lanes", "max_operand_bytes"),
+    ],
     requires=["layers", "mapped resizes", "native strides", "native groups", "kernel modes"],
     ensures=["kernel memory"],
     only=KERNELS,
@@ -413,8 +425,9 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
 
     Above HAL 0x210 (16 MB) a layer is split into pieces along the output channels. Pieces keep the pointwise epilogue
     of the layer with their share of its constants; the rest of the fusion is undone behind the joined result. A weight
-    that does not stream and of which one lane's share exceeds HAL 0x200 (64 KB) stays one layer: the engine takes the
-    output channels in parts and reads the input again for each (U28).
+    that does not stream and of which one lane's share exceeds HAL 0x200 (64 KB) stays one layer up to A13: the engine
+    takes the output channels in parts and reads the input again for each (U28). From A14 on large kernels are built
+    once for all cores and sized against HAL 0x210 (listing 35.2).
     """
 
     def too_large(op: Op) -> bool:
@@ -432,7 +445,8 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
 
 
 def _count_passes(module: Module, chip: Facts) -> int:
-    """Say how often the input of each layer passes; returns how many pass more than once."""
+    """Say how often the input of each layer passes, and how many layers chapter 24 would make of it (U28); returns
+    how many pass more than once."""
     changes, refused = 0, []
     for op in module.ops:
         if op.kind not in KERNELS:
@@ -445,6 +459,8 @@ def _count_passes(module: Module, chip: Facts) -> int:
         if passes > 1:
             op.mark(passes=passes)
             changes += 1
+        if (count := sub_layers(module, op, chip)) > 1:
+            op.mark(sub_layers=count)
     if refused:
         raise RefusedOps(refused)
     return changes

@@ -31,8 +31,8 @@ def pack_kernels(module: Module, chip: Facts) -> int:
 
     Per core means that every core builds the part of its own output channels (listing 35.2); published programs hold
     one copy. A kernel that meets the streaming conditions is sized against the 16 MB cap and streams; any other is
-    folded, which means dense, in passes where a lane's share exceeds 64 KB. Forms that the target does not stream
-    were expanded before (``expand-encodings``); what is still encoded stays so.
+    folded, which means dense, up to A13 in passes where a lane's share exceeds 64 KB. Forms that the target does not
+    stream were expanded before (``expand-encodings``); what is still encoded stays so.
     """
     readers: dict[Op, Op] = {}
     flows: dict[Op, str] = {}

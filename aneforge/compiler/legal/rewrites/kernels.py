@@ -156,7 +156,7 @@ def has_pieces(context: Context) -> bool:
 
 
 def kernel_in_pieces(context: Context) -> Tensor:
-    """A convolution for each part of the kernel that the chip takes, added."""
+    """A convolution for each part of the kernel that the chip takes, added; the page has space_to_depth (U172)."""
     return _convolution(context).emit()
 
 
