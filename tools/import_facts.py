@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).resolve().parent.parent / "aneforge" / "targets" / "data"
+DATA = Path(__file__).resolve().parent.parent / "aneforge" / "chips" / "data"
 TOPICS = (
     "targets",
     "hal_fields",
