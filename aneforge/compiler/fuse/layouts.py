@@ -14,7 +14,8 @@ and a region weighs three proposals at most, so the time is linear.
 What a border then costs: nothing where the layouts agree, where a product has a flag for the exchange, or where only
 axes of one change places; little where the layer before it has its transpose slot free (listing 22.3) or a view
 suffices; a transpose of its own otherwise. Numbers do not change: an op in another layout sums the same elements in
-the same order. A slice along the width stays there on chips where it takes the crop data path (N18).
+the same order. A slice along the width stays there on chips where it takes the crop data path (N18). No source says
+which layouts the vendor's compiler takes (U181).
 
 ``straighten-moves`` then writes each chain of transposes and views that is left as one transpose and one view at most,
 in the order in which the transpose can be folded: first if the layer before can take it, last if a product's flag can.
