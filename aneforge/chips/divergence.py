@@ -253,8 +253,8 @@ _OPS_OF_KIND = {
     ),
     "sort": "topk",
     "move": (
-        "input parameter const cast image_plane tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
-        "band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
+        "input parameter const cast image_plane tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth "
+        "one_hot band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
         "dynamic_slice affine gather_places live_state ring_write ring_read native_pixel_shuffle "
         "native_pixel_unshuffle kernel_rasterizer"
     ),
