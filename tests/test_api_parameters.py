@@ -55,7 +55,7 @@ SQUARE, BIAS = ones(16, 16), ones(16)
 CONV = {"stride": 2, "pad": 1, "dilation": 2, "groups": 2}
 OPS = [
     Row(af.input, ((2, 3),), {"dtype": "bool", "max_abs": 4.0, "name": "other"}),
-    Row(af.image_input, ((1, 3, 4, 4),), {"scale": 0.5, "bias": 1.0, "name": "other"}),
+    Row(af.image_input, ((1, 4, 4, 4),), {"scale": 0.5, "bias": 1.0, "name": "other", "format": "&BGA"}),
     Row(af.parameter, (ones(3, 2),), {"name": "other", "kernel": (3, 2)}),
     Row(af.const, (ones(3),), {"name": "other"}),
     Row(af.cast, (x() > 0.0,), {"dtype": "int32"}),
@@ -64,6 +64,7 @@ OPS = [
     Row(af.dynamic_conv, (x(1, 4, 8, 8), y(4, 4, 3, 3)), CONV),
     Row(af.conv2d, (x(1, 4, 8, 8), af.conv_param(ones(4, 4, 3, 3))), {"stride": 2, "pad": 1, "windows": "kernel"}),
     Row(af.conv_param, (ones(4, 4, 3, 3),), {"name": "other"}),
+    Row(af.conv3d, (x(1, 4, 8, 8, 8), ones(4, 4, 3, 3, 3)), {**CONV, "bias": ones(4)}),
     Row(af.linear, (x(2, 8), ones(4, 8)), {"bias": ones(4)}),
     Row(af.batch_norm, (x(), *(ones(8) for _ in range(4))), {"eps": 0.5}),
     Row(af.instance_norm, (x(), ones(8), ones(8)), {"eps": 0.5}),
@@ -81,6 +82,11 @@ OPS = [
     Row(af.resize_bilinear, (x(), 8, 8), {"align_corners": True}),
     Row(af.upsample_bilinear, (x(),), {"scale": 3, "align_corners": True}),
     Row(af.affine, (x(), [[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]], 4, 4), {"align_corners": True}),
+    Row(af.resample, (x(), y(1, 2, 2, 2)),
+        {"sampling_mode": "nearest", "padding_value": 1.0, "coordinates_mode": "unnormalized", "align_corners": True}),
+    Row(af.crop_resize, (x(), y(2, 4), 3, 3),
+        {"normalized_coordinates": True, "box_coordinate_mode": "CORNERS_WIDTH_FIRST",
+         "sampling_mode": "ALIGN_CORNERS", "pad_value": 1.0}),
     Row(af.mha, (x(4, 16), *[SQUARE, BIAS] * 4, 2), {"mask": ones(4, 4)}),
     Row(af.cross_attention, (x(4, 16), y(4, 16), *[SQUARE] * 4, 2),
         {"bq": BIAS, "bk": BIAS, "bv": BIAS, "bo": BIAS}),

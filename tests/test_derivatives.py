@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_graph_ops import image_plane
 
 import aneforge as af
 from aneforge.graph import definitions
@@ -68,6 +69,8 @@ for _a, _b in PAIRS:
 case("mul", lambda a: a * a * a, rand(3))
 case("dequantize", lambda a: af.dequantize(a, 0.75, 3) * a, rand(2, 3))
 case("cast", lambda a: a.cast() * a, rand(3))
+case("image_plane", lambda a: image_plane(a) * a, rand(1, 1, 2, 2))
+case("conv3d", lambda x, w: af.conv3d(x, w, (1, 2, 1), (1, 0, 0, 1, 0, 0)), rand(2, 2, 3, 4, 3), rand(3, 2, 2, 2, 2))
 
 UNARY = "relu relu6 gelu silu sigmoid tanh exp exp2 abs square sin cos tan atan sinh cosh asinh erf softplus softsign"
 for _name in UNARY.split():

@@ -14,6 +14,7 @@ import pytest
 import aneforge as af
 from aneforge.graph import definitions
 from aneforge.graph import layer_forms as native
+from aneforge.graph.node import make
 
 RNG = np.random.default_rng(20240607)
 
@@ -803,6 +804,12 @@ for _name, _expect in _kinds.items():
 
 # Native layers that only a type and its parameters reach.
 
+
+def image_plane(x):
+    """A plane of halves, which are read as they are."""
+    return make(definitions()["image_plane"], (x,), {"dtype": "fp16", "format": "&RhA", "plane": 0})
+
+
 SPARE = np.random.default_rng(20)
 
 
@@ -1033,6 +1040,7 @@ case(
     np.array([[0.0, 1.0], [2.0, 3.0]]),
 )
 
+case("image_plane", image_plane, lambda a: a, drawn(1, 4, 2, 2))
 case(
     "conv3d",
     lambda x: af.conv3d(x, np.arange(12.0).reshape(2, 1, 2, 3, 1) / 8, (1, 1, 2), (1, 0, 0, 1, 0, 0)),

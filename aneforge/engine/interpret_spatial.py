@@ -124,7 +124,7 @@ def sampled(x: Array, px: Array, py: Array, background: float = 0.0, nearest: bo
     """[C, H, W] read at real positions (columns, rows); outside is the background."""
     _, h, w = x.shape
     if nearest:
-        px, py = np.floor(px + 0.5), np.floor(py + 0.5)
+        px, py = np.rint(px), np.rint(py)
     left, top = np.floor(px).astype(int), np.floor(py).astype(int)
     result = np.zeros((x.shape[0], *px.shape))
     for dy in (0, 1):

@@ -466,6 +466,10 @@ SPACE: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda a: fn.interpolate(a, size=(13, 5), mode="bilinear", align_corners=True),
         (IMAGE,),
     ),
+    "grid_sampler_2d": (
+        lambda a, g: fn.grid_sample(a, g, align_corners=False),
+        (IMAGE, values(1, 3, 3, 2, low=-1.0, high=1.0)),
+    ),
     "upsample_bicubic2d": (lambda a: fn.interpolate(a, size=(13, 5), mode="bicubic"), (IMAGE,)),
     "upsample_trilinear3d": (lambda a: fn.interpolate(a, size=(3, 5, 6), mode="trilinear"), (values(1, 2, 2, 3, 4),)),
 }
@@ -474,7 +478,7 @@ HOST: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "embedding": (nn.Embedding(10, 4).half().float(), (torch.tensor([[1, 9, 3]]),)),
     "gather": (lambda a, i: a.gather(2, i), (X, torch.tensor([[[0, 3]] * 3] * 2))),
     "grid_sampler_2d": (
-        lambda a, g: fn.grid_sample(a, g, align_corners=False),
+        lambda a, g: fn.grid_sample(a, g, align_corners=False, padding_mode="reflection"),
         (IMAGE, values(1, 3, 3, 2, low=-1.0, high=1.0)),
     ),
     "index": (lambda a, i: a[:, i], (X, torch.tensor([2, 0]))),

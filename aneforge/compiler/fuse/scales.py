@@ -198,8 +198,8 @@ def constants_to_gain_offset(module: Module, chip: Facts) -> int:
 
 
 def goc_guard(op: Op) -> str | None:
-    """The words of the guard that keeps a sum or product a layer of its own: the rewrite takes exactly one live operand
-    and one constant (table 22.3). None where the rewrite may take the op."""
+    """The words of the guard that keeps a sum or product a layer of its own: the rewrite takes exactly one live
+    operand and one constant (table 22.3). None where the rewrite may take the op."""
     if op.kind not in AFFINE or sum(is_const(operand) for operand in op.operands) == len(op.operands) - 1 == 1:
         return None
     return store.load("fusion")["guard"]["v"]

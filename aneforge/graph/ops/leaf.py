@@ -168,8 +168,8 @@ def image_input(
 ) -> Any:
     """A uint8 image port, dequantised in the graph: ``scale * x + bias`` (scalars, or one per channel).
 
-    With a ``format`` it is a surface of that tag (``&BGA``), which only some chips take: ``shape`` is that of its first
-    plane, halves are not scaled by default, and a tag with two planes (YUV 4:2:0) gives two tensors.
+    With a ``format`` it is a surface of that tag (``&BGA``), which only some chips take: ``shape`` is that of its
+    first plane, halves are not scaled by default, and a tag with two planes (YUV 4:2:0) gives two tensors.
     """
     if format is None:
         return _scaled(cast(input(shape, "uint8", name=name)), scale, bias)
@@ -185,16 +185,16 @@ def image_input(
         raise GraphError(f"image_input: the first plane of {format} is {wanted}, not {list(extents)}")
     batch, _, height, width = extents
     results = []
-    for number, plane in enumerate(planes):
+    for place, plane in enumerate(planes):
         rows, columns = height // plane.height_divisor, width // plane.width_divisor
         if height % plane.height_divisor or width % plane.width_divisor:
             raise GraphError(f"image_input: {format} has planes of half the size; {height} x {width} must be even")
         dtype = {"uint8": "uint8", "float16": "fp16"}.get(plane.element)
         if dtype is None:
             raise GraphError(f"image_input: {format} holds {plane.element}; ports of this graph are uint8 or fp16")
-        own = name if name is None or len(planes) == 1 else f"{name}_{number}"
+        own = name if name is None or len(planes) == 1 else f"{name}_{place}"
         port = input((batch, plane.channels, rows, columns), dtype, name=own)
-        pixels = make(IMAGE_PLANE, (port,), {"dtype": "fp16", "format": format, "plane": number})
+        pixels = make(IMAGE_PLANE, (port,), {"dtype": "fp16", "format": format, "plane": place})
         results.append(pixels if dtype == "fp16" and scale == _BYTES else _scaled(pixels, scale, bias))
     return results[0] if len(results) == 1 else tuple(results)
 

@@ -280,7 +280,7 @@ def read_at(
     """[N, C, H, W] read at real positions [N, H', W'] between pixels; what lies outside counts as the background."""
     h, w = x.shape[2:]
     if nearest:
-        columns, rows = np.floor(columns + 0.5), np.floor(rows + 0.5)
+        columns, rows = np.rint(columns), np.rint(rows)
     left, top = np.floor(columns).astype(int), np.floor(rows).astype(int)
     images = np.arange(x.shape[0])[:, None, None]
     total = np.zeros((*columns.shape, x.shape[1]))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     "x weight bias?",
     "stride pad dilation groups",
     T.PRODUCT,
+    vector_axis=1,
     mil="conv x weight bias | stride>strides pad_type=custom pad dilation>dilations groups",
     diverges_as="conv",
 )
