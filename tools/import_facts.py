@@ -48,12 +48,15 @@ LEFT_OUT = {
         "soc_ids soc_ids_note name_parser unknown_name tiers_ch34"
     ),
     "hal_fields": "holdouts",
-    "ops": ("high_floor_instantiations template_instantiation_counts region_ops texture_gated_dynamic_legality"),
+    "ops": (
+        "high_floor_instantiations template_instantiation_counts region_ops texture_gated_dynamic_legality "
+        "attested_not_reachable"
+    ),
     "layers": (
         "non_layer_exports feature_gated_validators no_exported_validator classes_table_26_1 atoms_table_26_2 "
         "anec_attribute_schema lut_custom"
     ),
-    "limits": "preflight_axis_rule slice_hazard",
+    "limits": "preflight_axis_rule slice_hazard kmem_rule",
     "numerics": "divergence_axes kernel_divergence_table_35_3 m1_blocks_table_35_4",
     "fusion": (
         "phases epilogue_slots atom_order patterns barriers undo matmul_to_conv activation_fold_example "
@@ -62,7 +65,7 @@ LEFT_OUT = {
     "compression": (
         "universal palette_alt kernel_format_enum element_types kernel_unit_sections ocg_record "
         "coefficient_streams codegen_version_matrix codegen_feature_first conflict_note zero_skip "
-        "fp16_format_rule weight_tile_stride weight_lanes"
+        "fp16_format_rule weight_tile_stride weight_lanes speedups"
     ),
     "cost_model": (
         "scaling_rules curves_missing soc_params core_scaling_m1 roofline_m1 roofline_m5 roofline_m6 roofline_m4 "
