@@ -360,6 +360,26 @@ LEGALISE = [
         },
     ),
     Case(
+        "block-factors",
+        "blocks of 5 columns by views and transposes, blocks of 2 stay",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !1x2x10
+        %a = "anec.pixel_unshuffle"(%x) {L0, factors = [1, 1, 5]} : (!1x2x10) -> !5x2x2 loc("a")
+        %b = "anec.pixel_unshuffle"(%x) {L1, factors = [1, 2, 2]} : (!1x2x10) -> !4x1x5 loc("b")
+        "anec.live_out"(%a, %b) {names = ["a", "b"]} : (!5x2x2, !4x1x5) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !1x2x10
+        %r = "anec.reshape"(%x) {L2, shape = [1, 1, 2, 1, 10]} : (!1x2x10) -> !2x1x10 loc("a")
+        %s = "anec.transpose"(%r) {L3, transpose_list = [[2, 3], [3, 2]]} : (!2x1x10) -> !1x2x10 loc("a")
+        %t = "anec.reshape"(%s) {L4, shape = [1, 1, 2, 2, 5]} : (!1x2x10) -> !2x2x5 loc("a")
+        %u = "anec.transpose"(%t) {L5, transpose_list = [[2, 4], [3, 2], [4, 3]]} : (!2x2x5) -> !5x2x2 loc("a")
+        %a = "anec.reshape"(%u) {L0, shape = [1, 1, 5, 2, 2]} : (!5x2x2) -> !5x2x2 loc("a")
+        %b = "anec.pixel_unshuffle"(%x) {L1, factors = [1, 2, 2]} : (!1x2x10) -> !4x1x5 loc("b")
+        "anec.live_out"(%a, %b) {names = ["a", "b"]} : (!5x2x2, !4x1x5) -> ()
+        """,
+    ),
+    Case(
         "expand-encodings",
         "an M1 folds 8-bit kernels: the numbers they stand for, and no scale",
         STORED_BYTES,

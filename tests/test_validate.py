@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from random_graphs import random_graph, rewritten_graph, token_graph
 from validator_cases import RANK
 
 import aneforge as af
 from aneforge.cli.app import app
+from aneforge.compiler.refusal import CompileError
 from aneforge.engine.native import layer_type
 from aneforge.errors import ArgumentError
 from aneforge.study.validate import program as loader
@@ -271,3 +273,47 @@ def test_a_file_that_is_no_netplist_is_bad_input(tmp_path):
     file.write_bytes(b"bplist00\xff")
     with pytest.raises(af.LoadError, match="not a property list"):
         af.validate_network(file, "m1")
+
+
+# Every program passes the validators of the layers that it consists of (item 5 of the second reading).
+
+
+@pytest.mark.parametrize("chip", ["h11", "m1", "m2", "m4", "m5"])
+@pytest.mark.parametrize("make", [random_graph, rewritten_graph, token_graph])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_pass_the_validators_of_their_layers(make, seed, chip):
+    try:
+        program = af.compile(make(seed)[0], target=chip).program
+    except CompileError:
+        return  # the oldest families lack ops; what they refuse is no program
+    assert validate_program(program).faults == ()
+
+
+@pytest.mark.parametrize("stride", [5, 7, 11, 14])
+@pytest.mark.parametrize("chip", ["m1", "m5"])
+def test_strides_outside_the_factor_list_become_legal_layers(stride, chip):
+    """Table 26.1: PixelUnshuffle takes 2, 3, 4 and 8. Such strides were unshuffled by themselves."""
+    rng = np.random.default_rng(stride)
+    x = af.input((1, 3, 4 * stride, 3 * stride))
+    out = af.conv(x, rng.normal(0, 0.1, (8, 3, stride, stride)), stride=stride)
+    model, data = af.compile(out, target=chip), rng.normal(0, 1, x.shape)
+    assert validate_program(model.program).faults == ()
+    np.testing.assert_allclose(model(data), af.evaluate(out, [data]), atol=0.02)
+
+
+@pytest.mark.parametrize(("move", "shape"), [(af.pixel_unshuffle, (2, 2, 10, 15)), (af.pixel_shuffle, (2, 50, 3, 2))])
+def test_blocks_of_five_are_turned_by_transposes(move, shape):
+    x = af.input(shape)
+    model, data = af.compile(move(x, 5), target="m1"), np.arange(float(np.prod(shape))).reshape(shape) % 2048
+    np.testing.assert_array_equal(model(data), af.evaluate(move(x, 5), [data]))
+    assert [row.rewrite for row in model.program.rewrites] == ["blocks-by-transposes"]
+    assert validate_program(model.program).accepted
+
+
+def test_a_layer_that_its_validator_refuses_is_a_fault():
+    """The check itself: a program whose unshuffle has a factor of five."""
+    program = af.compile(af.pixel_unshuffle(af.input((1, 2, 8, 8)), 2), target="m1").program
+    op = next(op for op in program.module.ops if op.kind == "pixel_unshuffle")
+    op.attrs = {**op.attrs, "factors": (1, 5, 5)}
+    told = [fault for fault in validate_program(program).faults if fault.check == "layers"]
+    assert "FactorX is 5; it must be one of 1, 2, 3, 4, 8" in told[0].message

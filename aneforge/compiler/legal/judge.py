@@ -115,13 +115,19 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
     return _verdict(findings, plan.accepted)
 
 
-def validated(query: Query, chip: Facts, route: str) -> tuple[PlacementFinding, ...]:
+_AUTHORING = "neuron-bridge"
+"""The validator that is about who may ask for a layer, not about the layer."""
+
+
+def validated(query: Query, chip: Facts, route: str, authored: bool = True) -> tuple[PlacementFinding, ...]:
     """What the validators of a layer say of it, and nothing else: for the layers of a program, of which the other
-    rules were asked before they were lowered. On the direct route a layer must be one that can be authored, too; below
-    A13 the floors of backend ops say so."""
+    rules were asked before they were lowered. On the direct route a layer must be one that can be ``authored``, too;
+    below A13 the floors of backend ops say so."""
     fixed, rules = _validators(query.op, chip, route)
-    findings: list[Finding] = list(fixed)
+    findings: list[Finding] = list(fixed) if authored else []
     for rule_, limit in rules:
+        if not authored and rule_.id == _AUTHORING:
+            continue
         extent = rule_.check(query, limit)
         if extent is not None:
             findings.append(_finding(rule_, limit, extent, query, route, query.runtime))

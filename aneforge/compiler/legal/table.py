@@ -247,6 +247,14 @@ def _rows() -> tuple[Rewrite, ...]:
             "the convolution at stride one, then a view that reads only the rows and columns of the stride",
             EXACT,
         ),
+        Rewrite(
+            "blocks-by-transposes",
+            "anec.pixel_unshuffle",
+            "block-factors",
+            "factor_list",
+            "views and two transposes",
+            EXACT,
+        ),
         # Wide kernels where a chip was seen to rewrite them (U26): legalise/kernels.py.
         Rewrite(
             "wide-kernel-even-odd",

@@ -16,6 +16,7 @@ LEGALISATION = (
     "resize-strategies",
     "gather-gate",
     "large-strides",
+    "block-factors",
     "group-convolutions",
     "large-kernels",
     "slice-products",

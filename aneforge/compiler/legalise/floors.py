@@ -214,7 +214,7 @@ _FORMS: dict[str, tuple[str, Callable[[Relayer, Op], None]]] = {
     "check-floors",
     2,
     reads=lambda: (*validator_reads(), "family8"),
-    requires=["layers", "family forms", "mapped resizes", "mapped gathers"],
+    requires=["layers", "family forms", "mapped resizes", "mapped gathers", "native factors"],
     ensures=["floors"],
     checks=True,
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.moves import inverse, pairs_of
 from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.legal.rewrites.movement import factors, kernel_in_blocks
 from aneforge.compiler.legalise.kernels import stored_names
@@ -67,8 +68,8 @@ def large_strides(module: Module, chip: Facts) -> int:
     """DecomposeConvWithLargeStride: a stride that is a product of two factors of HAL 0x730 runs in two steps.
 
     The first factor moves blocks of pixels to the channels (the sub-convolution with unit kernels), the second is
-    the stride of a convolution with the kernel regrouped. Any other stride moves to the channels whole; one over a
-    live kernel is computed at stride one and read by a strided view (U36).
+    the stride of a convolution with the kernel regrouped. Any other stride moves to the channels whole, which
+    ``block-factors`` makes legal; one over a live kernel is computed at stride one and read by a strided view (U36).
     """
     native = (1, *chip["factor_list"])
 
@@ -195,3 +196,59 @@ def _regrouped(walk: Relayer, op: Op, axes: tuple[StridedAxis, StridedAxis]) -> 
     regrouped = moved_weight(recipe, kernel, shape, make)
     type_ = TensorType((outputs, 1, inputs * block, heights, widths), typed(op.operands[1]).dtype)
     return walk.stored(regrouped, type_, op.operands[1].sources)
+
+
+# Moves between pixels and channels by factors that the engine does not have.
+
+
+_TO_CHANNELS, _TO_PIXELS = "pixel_unshuffle", "pixel_shuffle"
+_ROWS_IN_FRONT, _COLUMNS_IN_FRONT = (0, 1, 3, 2, 4), (0, 1, 4, 2, 3)
+
+
+@pass_(
+    "block-factors",
+    2,
+    reads=["factor_list", "limit:batch_extent"],
+    requires=["layers", "native strides"],
+    ensures=["native factors"],
+    only=[_TO_CHANNELS, _TO_PIXELS],
+)
+def block_factors(module: Module, chip: Facts) -> int:
+    """PixelShuffle and PixelUnshuffle take the factors of HAL 0x730 alone (table 26.1): others are views and two
+    transposes, which put the rows of a block in front of the rows of blocks and then its columns in front of both."""
+    native, most = (1, *chip["factor_list"]), chip["limit:batch_extent"]
+
+    def foreign(op: Op) -> bool:
+        if op.kind not in (_TO_CHANNELS, _TO_PIXELS) or "bridge" in op.labels:
+            return False
+        apart = op if op.kind == _TO_PIXELS else op.operands[0]
+        is_listed = all(factor in native for factor in op["factors"])
+        return not is_listed and apart.shape[0] * apart.shape[2] * op["factors"][1] <= most
+
+    return rewritten(module, foreign, _turn_blocks)
+
+
+def _turn_blocks(walk: Relayer, op: Op) -> None:
+    x, (_, rows, columns) = op.operands[0], op["factors"]
+    n, d, c, h, w = x.shape if op.kind == _TO_CHANNELS else op.shape
+    blocks = h // rows, w // columns
+    walk.record(op, "blocks-by-transposes")
+    if op.kind == _TO_CHANNELS:
+        apart = _turned(walk, op, _seen(walk, op, x, (n * c * d, 1, blocks[0], rows, w)), _ROWS_IN_FRONT)
+        apart = _seen(walk, op, apart, (n * c * d * rows, 1, *blocks, columns))
+        result = _turned(walk, op, apart, _COLUMNS_IN_FRONT)
+    else:
+        joined = _seen(walk, op, x, (n * c * d * rows, 1, columns, *blocks))
+        joined = _turned(walk, op, joined, inverse(_COLUMNS_IN_FRONT))
+        joined = _seen(walk, op, joined, (n * c * d, 1, rows, blocks[0], w))
+        result = _turned(walk, op, joined, _ROWS_IN_FRONT)
+    walk.take_over(op, _seen(walk, op, result, op.shape))
+
+
+def _seen(walk: Relayer, op: Op, value: Op, shape: tuple[int, ...]) -> Op:
+    return walk.layer("reshape", [value], TensorType(shape, typed(value).dtype), {"shape": shape}, op.sources)
+
+
+def _turned(walk: Relayer, op: Op, value: Op, order: tuple[int, ...]) -> Op:
+    type_ = TensorType(tuple(value.shape[axis] for axis in order), typed(value).dtype)
+    return walk.layer("transpose", [value], type_, {"transpose_list": pairs_of(order)}, op.sources)

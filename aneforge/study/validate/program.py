@@ -6,7 +6,7 @@ The checks see a :class:`ProgramView`: sections, what lies in them, what refers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -16,6 +16,9 @@ from aneforge.chips.formats import image_format
 from aneforge.chips.limits import global_limit
 from aneforge.codegen.container import Container
 from aneforge.compiler.facts import facts_of
+from aneforge.compiler.legal.judge import validated, validator_reads
+from aneforge.compiler.legal.translate import query_of_op
+from aneforge.compiler.legalise.floors import FLOOR_DIVIDE
 from aneforge.compiler.program import Program
 from aneforge.errors import UnknownNameError
 
@@ -48,7 +51,7 @@ class Stretch:
     row_stride: int
     """From one row of a channel to what comes next: its next row, or on chip the same row of the next channel."""
     row_bytes: int
-    """The bytes of the shortest row in it: views can have longer ones."""
+    """The bytes of a row in it."""
     rows: int
     live: tuple[int, int]
     epoch: int | None = None
@@ -137,9 +140,11 @@ class ProgramVerdict:
 
 def validate_program(program: Program | ProgramView | Container) -> ProgramVerdict:
     """Check a compiled program again: buffers in range and aligned, none over another, rows within their stride, ports
-    of one plane or several, weights within the constant section, and tasks behind what they read. Of a container also
-    that descriptors are in range and that relocations land in their field."""
+    of one plane or several, weights within the constant section, and tasks behind what they read; and every layer by
+    its own validator. Of a container also that descriptors are in range and that relocations land in their field."""
     faults: list[ProgramFault] = []
+    if isinstance(program, Program):
+        faults += [ProgramFault("layers", *told) for told in _layers(program)]
     if isinstance(program, Container):
         from aneforge.study.validate.container import container_view, field_faults
 
@@ -187,9 +192,12 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
     types |= {layer.number: (layer.type.shape, layer.type.dtype) for layer in program.layers}
     stretches = []
     for buffer in program.buffers:
+        stride = buffer.channel_stride if buffer.space == "l2" else buffer.row_stride
         stored = [types[value] for value in buffer.values]
-        row_bytes = min((shape[4] * _ELEMENT_BYTES[dtype] for shape, dtype in stored), default=0)
-        rows = max((prod(shape[:4]) for shape, _ in stored), default=0)
+        forms = [(prod(shape[:4]), shape[4] * _ELEMENT_BYTES[dtype]) for shape, dtype in stored]
+        # Views of one buffer have other rows; its strides are those of one of them.
+        laid = (form for form in forms if form[1] <= stride and _extent(*form, stride) <= buffer.bytes)
+        rows, row_bytes = next(laid, forms[0] if forms else (0, 0))
         name = ", ".join(map(str, buffer.values))
         stretches.append(
             Stretch(
@@ -197,7 +205,7 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
                 buffer.space,
                 buffer.address,
                 buffer.bytes,
-                buffer.channel_stride if buffer.space == "l2" else buffer.row_stride,
+                stride,
                 row_bytes,
                 rows,
                 buffer.live,
@@ -205,6 +213,11 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
             )
         )
     return tuple(stretches)
+
+
+def _extent(rows: int, row_bytes: int, stride: int) -> int:
+    """The bytes from the start of the first row to the end of the last."""
+    return (rows - 1) * stride + row_bytes if rows else 0
 
 
 def _tasks(program: Program) -> tuple[Dependency, ...]:
@@ -261,7 +274,7 @@ def _strides(view: ProgramView) -> Told:
     for stretch in view.stretches:
         if stretch.row_stride < stretch.row_bytes:
             yield stretch.name, f"a row takes {stretch.row_bytes} bytes; the stride is {stretch.row_stride}"
-        elif stretch.rows and stretch.bytes < (stretch.rows - 1) * stretch.row_stride + stretch.row_bytes:
+        elif stretch.bytes < _extent(stretch.rows, stretch.row_bytes, stretch.row_stride):
             yield stretch.name, f"{stretch.rows} rows of {stretch.row_stride} bytes do not fit {stretch.bytes} bytes"
 
 
@@ -329,6 +342,21 @@ def _order(view: ProgramView) -> Told:
                     task.name,
                     f"it reads the result of layer {read}, which runs at step {steps[read]}, not before it",
                 )
+
+
+def _layers(program: Program) -> Told:
+    """What the validators of the layers that a program consists of say of them (chapter 22): the backend legalizer
+    runs the same code as the placement. Layers that look alike are asked about once."""
+    chip = facts_of(program.target, validator_reads())
+    sound: set[Hashable] = set()
+    for op in program.module.ops:
+        form = op.kind, tuple(op.attrs.items()), tuple(operand.type for operand in op.operands)
+        query = None if form in sound or op.labels.get("data_path") == FLOOR_DIVIDE else query_of_op(op)
+        findings = () if query is None else validated(query, chip, "direct", authored=False)
+        if not findings:
+            sound.add(form)
+        for finding in findings:
+            yield f"{op.full_kind} of {', '.join(op.sources) or 'the compiler'}", finding.message
 
 
 _CHECKS: dict[str, Callable[[ProgramView], Told]] = {
