@@ -804,6 +804,7 @@ for _name, _expect in _kinds.items():
 
 # Native layers that only a type and its parameters reach.
 
+
 def image_plane(x):
     """A plane of halves, which are read as they are."""
     return make(definitions()["image_plane"], (x,), {"dtype": "fp16", "format": "&RhA", "plane": 0})
