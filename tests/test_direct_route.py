@@ -36,6 +36,8 @@ FORMS = {
     "random_uniform": lambda x: x + af.random_uniform(IMAGE, 0.0, 1.0, seed=1),
     "real_div": lambda x: x / 3.0,
     "ring_read": lambda x: x + af.ring_read(af.live_state((1, 8, 4, 5), "cache"), 3, 4),
+    "image_plane": lambda x: x.mean([1]) + af.image_input((1, 4, 4, 4), format="&BGA").mean([1]),
+    "tile": lambda x: x.mean([2, 3]).tile([1, 1, 4, 1]),
     "resample": lambda x: af.resample(x, af.input((1, 4, 4, 2)), "nearest"),
     "native_resample": lambda x: native.native_resample(x, np.zeros((1, 2, 4, 4)), "NearestNeighbor"),
 }
@@ -150,7 +152,7 @@ def test_the_validators_take_the_units_of_what_is_native_when_authored(op):
 
 
 def test_every_op_is_asked_about():
-    assert len(OPS) == 159
+    assert len(OPS) == 160
     assert all(graphs(op) for op in OPS)
 
 

@@ -291,6 +291,11 @@ BOUNDARIES = [
         layer("KernelRasterizer", (1, 4, 8, 8), OutputChannels=36),
     ),
     (
+        "image-format | M4 | conversion | reject | G34",
+        layer("dequantize", (1, 4, 8, 8), format="&BGA"),
+        layer("dequantize", (1, 4, 8, 8), format="&8f0"),
+    ),
+    (
         "resample-method | M5 | direct | reject | AF.caps",
         layer("Resample", Method="NearestNeighbor"),
         layer("Resample", Method="Bilinear"),

@@ -214,6 +214,12 @@ REACHED = [
         (True, "m5"),
         (False, "m5"),
     ),
+    (
+        "image-format",
+        lambda tag: af.image_input((1, 4 if "BGA" in tag else 1, 8, 8), format=tag)[0],
+        ("&8f0", "m4"),
+        ("&BGA", "m4"),
+    ),
     ("topk-k", lambda n: af.topk(x(8, 16), n), (4, "m5"), (5, "m5")),
     ("arg-extent", lambda n: x(4, n).argmax(1), (2049, "m1"), (2048, "m1")),
     ("layer-envelope", lambda n: af.space_to_channel(x(1, 2, 4 * n, 4 * n), n), (5, "m5"), (6, "m5")),

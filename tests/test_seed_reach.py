@@ -280,6 +280,7 @@ def test_conv3d_has_a_named_form_that_users_apply(volumes, tmp_path, monkeypatch
     """The 2-D form is offered by name, not taken in silence."""
     status, text, _ = run(f"check {volumes} --target m1", monkeypatch, capsys)
     assert status == 1
+    assert "not supported on any backend" in " ".join(text.split())
     assert "conv3d-as-planes" in text
     out = tmp_path / "planes.aneforge"
     status, text, _ = run(f"tune {volumes} --form conv3d-as-planes --out {out}", monkeypatch, capsys)
@@ -428,7 +429,7 @@ def test_image_ports_by_format(tag, channels, pixel):
         ("BGRA", (1, 4, 4, 4), "'BGRA': not an image format; nearest: "),
         ("&BGA", (1, 3, 4, 4), r"the first plane of &BGA is \[N, 4, H, W\], not \[1, 3, 4, 4\]"),
         ("&8v0", (1, 1, 5, 4), "5 x 4 must be even"),
-        ("&L16", (1, 1, 4, 4), "&L16 holds uint16; ports of this graph are uint8 or fp16"),
+        ("&L16", (1, 1, 4, 4), "&L16 holds uint16; ports must be uint8 or fp16"),
     ],
 )
 def test_unknown_image_formats_are_one_line(tag, shape, message):

@@ -15,7 +15,9 @@ from aneforge.graph.graph import Graph
 def run_form(model: str | ModelFile, form: str, save: str | None) -> None:
     """Apply one form wherever it fits, and write the graph."""
     if save is None:
-        raise AneforgeError("--form writes the changed graph; say where with --out FILE.aneforge")
+        raise AneforgeError(
+            "--form writes the changed graph and needs a place for it. Give one with --out FILE.aneforge."
+        )
     require_file(save)
     _write(apply_form(load_model(model), form), save)
     print(f"the graph with {form} is in {save}; aneforge check, compile and run take it as a model")

@@ -214,9 +214,10 @@ def _answered(op: str, chip: Facts, route: str, runtime: str) -> list[PlacementF
         answer = op_answer(op, chip, route, runtime)
     if answer.value == "accept":
         return []
+    quoted = f' ("{answer.string}")' if answer.string and answer.string not in answer.why else ""
     return [
         PlacementFinding(
-            answer.rule, answer.why, answer.evidence, answer.hint, stage=answer.stage, route=route,
+            answer.rule, f"{answer.why}{quoted}", answer.evidence, answer.hint, stage=answer.stage, route=route,
             effect=_by_route(answer.value, route, {}, False), extent=op, string=answer.string,
         )
     ]  # fmt: skip

@@ -191,7 +191,7 @@ def image_input(
             raise GraphError(f"image_input: {format} has planes of half the size; {height} x {width} must be even")
         dtype = {"uint8": "uint8", "float16": "fp16"}.get(plane.element)
         if dtype is None:
-            raise GraphError(f"image_input: {format} holds {plane.element}; ports of this graph are uint8 or fp16")
+            raise GraphError(f"image_input: {format} holds {plane.element}; ports must be uint8 or fp16")
         own = name if name is None or len(planes) == 1 else f"{name}_{place}"
         port = input((batch, plane.channels, rows, columns), dtype, name=own)
         pixels = make(IMAGE_PLANE, (port,), {"dtype": "fp16", "format": format, "plane": place})
