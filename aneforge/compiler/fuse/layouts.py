@@ -53,11 +53,13 @@ _FLEXIBLE = _POINTWISE | _ALONG_AXES | {"concat", "broadcast", "input_view"}
 # Orders of axes: result axis i shows axis order[i] of the source.
 
 
+@lru_cache(maxsize=4096)
 def _behind(first: Order, second: Order) -> Order:
     """The order that two moves make together."""
     return tuple([first[axis] for axis in second])
 
 
+@lru_cache(maxsize=65536)
 def _in_order(shape: Shape, order: Order) -> Shape:
     return tuple([shape[axis] for axis in order])
 
@@ -89,12 +91,17 @@ def _order(move: Op) -> Order | None:
 def _moved(walk: Rewriter, value: Op, order: Order, sources: tuple[str, ...]) -> Op:
     """A value with its axes in another order."""
     assert value.type is not None
-    layout = TensorType(_in_order(value.shape, order), value.type.dtype)
-    if not _keeps_elements(value.shape, order):
-        return walk.emit("anec.transpose", [value], layout, {"transpose_list": pairs_of(order)}, sources)
-    return (
-        value if layout == value.type else walk.emit("anec.reshape", [value], layout, {"shape": layout.shape}, sources)
-    )
+    name, layout, attrs = _move_of(value.type, order)
+    return walk.emit(name, [value], layout, attrs, sources) if name else value
+
+
+@lru_cache(maxsize=4096)
+def _move_of(type_: TensorType, order: Order) -> tuple[str, TensorType, dict[str, Any]]:
+    """The op that shows a tensor in another order, none where nothing changes; its result and its attributes."""
+    layout = TensorType(_in_order(type_.shape, order), type_.dtype)
+    if not _keeps_elements(type_.shape, order):
+        return "anec.transpose", layout, {"transpose_list": pairs_of(order)}
+    return "" if layout == type_ else "anec.reshape", layout, {"shape": layout.shape}
 
 
 # Regions.
@@ -206,11 +213,17 @@ def _borders(region: Sequence[Op], layouts: dict[Op, Order]) -> Iterator[_Border
         yield from out.values()
 
 
-def _way_in(value: Op, layouts: dict[Op, Order]) -> _Border:
-    order, alone = IDENTITY, len(value.users) == 1
+def _source(value: Op) -> tuple[Op, Order]:
+    """What the moves that lead to a value begin with, and the order that they show together."""
+    order = IDENTITY
     while (step := _order(value)) is not None:
         order, value = _behind(step, order), value.operands[0]
-        alone = alone and len(value.users) == 1
+    return value, order
+
+
+def _way_in(moved: Op, layouts: dict[Op, Order]) -> _Border:
+    value, order = _source(moved)
+    alone = value.only_user is not None and moved.only_user is not None
     taken = layouts.get(value, IDENTITY)
     folds = alone and _ends_layer(value)
     shape = _in_order(value.shape, taken)
@@ -278,31 +291,37 @@ def carry_layouts(module: Module, chip: Facts) -> int:
     if not layouts:
         return 0
     walk = Rewriter(module)
-    carried: dict[Op, Op] = {}  # what readers outside a region read, and the value in the region's layout
+    carried: dict[Op, tuple[Op, Order]] = {}  # what readers outside a region read: the value inside, and how it lies
     for op in module.ops:
         layout = layouts.get(op)
-        if layout is None:
-            walk.keep(op)
+        if layout is not None:
+            inside = _carried(walk, op, layout, carried)
+            value = _moved(walk, inside, inverse(layout), op.sources)
+            carried[value] = inside, inverse(layout)
+            walk.replace(op, value)
             continue
-        inside = _carried(walk, op, layout, carried)
-        value = _moved(walk, inside, inverse(layout), op.sources)
-        carried[value] = inside
-        walk.replace(op, value)
+        order = _order(op) if op.kind in MOVES and op.operands[0] in carried else None
+        if order is None:
+            walk.keep(op)
+        else:
+            inside, back = carried[op.operands[0]]
+            walk.replace(op, _moved(walk, inside, _behind(back, order), op.sources))
     return walk.finish()
 
 
-def _carried(walk: Rewriter, op: Op, layout: Order, carried: dict[Op, Op]) -> Op:
+def _carried(walk: Rewriter, op: Op, layout: Order, carried: dict[Op, tuple[Op, Order]]) -> Op:
     """An op in the layout of its region."""
     operands = []
     for operand in op.operands:
         if operand in carried:  # flexible ops that read each other are in one region
-            operands.append(carried[operand])
+            operands.append(carried[operand][0])
         elif operand.kind == "const_in":
             operands.append(_constant_in(walk, operand, layout))
         else:
-            operands.append(_moved(walk, operand, layout, op.sources))
+            source, order = _source(operand)
+            operands.append(_moved(walk, source, _behind(order, layout), op.sources))
     assert op.type is not None
-    result = TensorType(_in_order(op.shape, layout), op.type.dtype)
+    result = _move_of(op.type, layout)[1]
     attrs = op.attrs if op.kind in _POINTWISE else _attrs_in(op, layout)
     moved = walk.emit(op.name, operands, result, attrs, op.sources)
     moved.labels = op.labels
@@ -430,12 +449,13 @@ def straighten_moves(module: Module, chip: Facts) -> int:
 
 
 def _straightened(walk: Rewriter, op: Op) -> Op | None:
-    chain = [op]
-    while chain[-1].operands[0].kind in MOVES and len(chain) < _MOST_MOVES:
-        chain.append(chain[-1].operands[0])
-    if len(chain) == 1:
+    source = op.operands[0]
+    if source.kind not in MOVES:
         return None
-    source = chain[-1].operands[0]
+    chain = [op]
+    while source.kind in MOVES and len(chain) < _MOST_MOVES:
+        chain.append(source)
+        source = source.operands[0]
     steps = tuple((True, order_of(move)) if move.kind == "transpose" else (False, move.shape) for move in chain[::-1])
     plan = _plan(source.shape, steps)
     assert op.type is not None
