@@ -36,6 +36,7 @@ from aneforge.compiler.fuse.slots import SLOTS, is_barrier, slot_of
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op, TensorType
+from aneforge.engine.lineage import see_through
 from aneforge.engine.spec import kinds_with
 from aneforge.engine.traits import Trait
 from aneforge.graph.weights import moved_weight
@@ -284,48 +285,71 @@ def carry_layouts(module: Module, chip: Facts) -> int:
     """Give each region of sums, norms, softmax and the like the layout that needs the fewest transposes around it."""
     caps = [chip[name] for name in CAPS]
     layouts: dict[Op, Order] = {}
-    for region in _regions(module, chip["slice_saturates"]):
+    region_of: dict[Op, int] = {}
+    for number, region in enumerate(_regions(module, chip["slice_saturates"])):
         layout = _cheapest(region, list(_borders(region, layouts)), caps)
         if layout != IDENTITY:
             layouts.update(dict.fromkeys(region, layout))
+            region_of.update(dict.fromkeys(region, number))
     if not layouts:
         return 0
     walk = Rewriter(module)
-    carried: dict[Op, tuple[Op, Order]] = {}  # what readers outside a region read: the value inside, and how it lies
+    outgoing: dict[Op, Order] = {}  # moves that read a region, and what they show of its value as it lies now
     for op in module.ops:
-        layout = layouts.get(op)
-        if layout is not None:
-            inside = _carried(walk, op, layout, carried)
-            value = _moved(walk, inside, inverse(layout), op.sources)
-            carried[value] = inside, inverse(layout)
-            walk.replace(op, value)
-            continue
-        order = _order(op) if op.kind in MOVES and op.operands[0] in carried else None
-        if order is None:
-            walk.keep(op)
+        if op in layouts:
+            _carry(walk, op, layouts[op], region_of, outgoing)
+        elif op in outgoing:
+            walk.replace(op, _moved(walk, op.operands[0], outgoing[op], op.sources))
         else:
-            inside, back = carried[op.operands[0]]
-            walk.replace(op, _moved(walk, inside, _behind(back, order), op.sources))
+            walk.keep(op)
     return walk.finish()
 
 
-def _carried(walk: Rewriter, op: Op, layout: Order, carried: dict[Op, tuple[Op, Order]]) -> Op:
-    """An op in the layout of its region."""
-    operands = []
-    for operand in op.operands:
-        if operand in carried:  # flexible ops that read each other are in one region
-            operands.append(carried[operand][0])
-        elif operand.kind == "const_in":
-            operands.append(_constant_in(walk, operand, layout))
+def _carry(walk: Rewriter, op: Op, layout: Order, region_of: dict[Op, int], outgoing: dict[Op, Order]) -> None:
+    """Turn an op into the layout of its region, in place; what reads it from outside reads it turned back."""
+    back = inverse(layout)
+    outside = _outside(op, back, region_of, outgoing)
+    for index, operand in enumerate(op.operands):
+        if region_of.get(operand) == region_of[op]:
+            continue
+        if operand.kind == "const_in":
+            value = _constant_in(walk, operand, layout)
         else:
             source, order = _source(operand)
-            operands.append(_moved(walk, source, _behind(order, layout), op.sources))
-    assert op.type is not None
-    result = _move_of(op.type, layout)[1]
-    attrs = op.attrs if op.kind in _POINTWISE else _attrs_in(op, layout)
-    moved = walk.emit(op.name, operands, result, attrs, op.sources)
-    moved.labels = op.labels
-    return moved
+            value = _moved(walk, source, _behind(order, layout), op.sources)
+        if value is not operand:
+            op.set_operand(index, value)
+    before = op.type
+    assert before is not None
+    op.attrs = op.attrs if op.kind in _POINTWISE else _attrs_in(op, layout) or {}
+    op.type = _move_of(before, layout)[1]
+    walk.keep(op)
+    walk.changes += 1
+    name, _, attrs = _move_of(op.type, back)
+    if not name:
+        return
+    if not outside:
+        see_through(op, Op(name, (), before, attrs, op.sources))
+        return
+    turned_back = walk.emit(name, [op], before, attrs, op.sources)
+    op.hand_over(turned_back)
+    for reader in outside:
+        for index, operand in enumerate(reader.operands):
+            if operand is op:
+                reader.set_operand(index, turned_back)
+
+
+def _outside(op: Op, back: Order, region_of: dict[Op, int], outgoing: dict[Op, Order]) -> list[Op]:
+    """What reads an op from outside of its region and needs it as it was; moves will show what is carried instead."""
+    readers = []
+    for reader in op.users:
+        if region_of.get(reader) != region_of[op]:
+            order = _order(reader)
+            if order is None:
+                readers.append(reader)
+            else:
+                outgoing[reader] = _behind(back, order)
+    return readers
 
 
 def _constant_in(walk: Rewriter, constant: Op, layout: Order) -> Op:
