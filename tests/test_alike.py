@@ -71,7 +71,8 @@ def test_a_block_that_is_repeated_is_compiled_as_the_first_of_them(chip):
 def test_alike_layers_have_the_work_of_each_alone(seed):
     program = compile_target(Graph.of(random_graph(seed)[0]), M1)
     stored = {weight.key: weight for weight in program.weights}
-    alone = [cost_program._work(layer, stored) for layer in program.schedule.graph.layers]
+    padding = cost_program._Padding(program)
+    alone = [cost_program._work(layer, stored, padding) for layer in program.schedule.graph.layers]
     assert work_of_program(program) == alone
 
 

@@ -718,15 +718,11 @@ FUSE = [
         %x = "anec.live_in"() {name = "x"} : () -> !2x1x3
         %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x1x1
         %a = "anec.convolution"(%x, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
-        %b = "anec.transpose"(%a) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2
-        %t = "anec.transpose"(%b) {transpose_list = [[2, 4], [4, 2]]} : (!3x1x2) -> !2x1x3 loc("sum")
         %p = "anec.const_in"() {weight = "$turned"} : () -> !2x1x3
-        %c = "anec.add"(%t, %p) : (!2x1x3, !2x1x3) -> !2x1x3 loc("sum")
+        %c = "anec.add"(%a, %p) : (!2x1x3, !2x1x3) -> !2x1x3 loc("sum")
         %g = "anec.const_in"() {weight = "gain"} : () -> !2x1x1
         %d = "anec.layer_norm"(%c, %g) {axes = [2], epsilon = 0.5} : (!2x1x3, !2x1x1) -> !2x1x3 loc("norm")
-        %u = "anec.transpose"(%d) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2 loc("norm")
-        %e = "anec.transpose"(%u) {transpose_list = [[2, 4], [4, 2]]} : (!3x1x2) -> !2x1x3
-        %f = "anec.convolution"(%e, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
+        %f = "anec.convolution"(%d, %k) {#unit} : (!2x1x3, !2x1x2x1x1) -> !2x1x3
         %h = "anec.transpose"(%f) {transpose_list = [[2, 4], [4, 2]]} : (!2x1x3) -> !3x1x2
         %i = "anec.input_view"(%h) {dimension = 4, offset = 1, size = 1, step = 1} : (!3x1x2) -> !3x1x1
         "anec.live_out"(%i) {names = ["y"]} : (!3x1x1) -> ()

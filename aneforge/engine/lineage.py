@@ -77,6 +77,15 @@ class Standing:
         return f"<{self.op}>" if self.op is not None else f"<{self.move} of {self.parts}>"
 
 
+def see_through(op: Op, move: Op) -> None:
+    """Record that the nodes with an op's value have it moved: ``move`` is not in the code."""
+    if op.stands:
+        part = Standing(op)
+        for standing in op.stands:
+            standing.op, standing.move, standing.parts = None, move, (part,)
+        op.stands = (part,)
+
+
 def retire(op: Op, reason: str) -> None:
     """Remove an op. The values in its result are lost, unless they can be computed from what the op read."""
     if not op.stands:

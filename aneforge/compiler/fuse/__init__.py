@@ -22,8 +22,6 @@ FUSION = (
     "bias-into-products",
     "products-to-convolutions",
     "sink-moves",
-    "collapse-transposes",
-    "share-moves",
     "fold-batch-norm",
     "constants-to-gain-offset",
     "merge-gain-offset",

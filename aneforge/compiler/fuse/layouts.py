@@ -36,6 +36,7 @@ from aneforge.compiler.fuse.slots import SLOTS, is_barrier, slot_of
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op, TensorType
+from aneforge.engine.lineage import see_through
 from aneforge.engine.spec import kinds_with
 from aneforge.engine.traits import Trait
 from aneforge.graph.weights import moved_weight
@@ -53,11 +54,13 @@ _FLEXIBLE = _POINTWISE | _ALONG_AXES | {"concat", "broadcast", "input_view"}
 # Orders of axes: result axis i shows axis order[i] of the source.
 
 
+@lru_cache(maxsize=4096)
 def _behind(first: Order, second: Order) -> Order:
     """The order that two moves make together."""
     return tuple([first[axis] for axis in second])
 
 
+@lru_cache(maxsize=65536)
 def _in_order(shape: Shape, order: Order) -> Shape:
     return tuple([shape[axis] for axis in order])
 
@@ -89,12 +92,17 @@ def _order(move: Op) -> Order | None:
 def _moved(walk: Rewriter, value: Op, order: Order, sources: tuple[str, ...]) -> Op:
     """A value with its axes in another order."""
     assert value.type is not None
-    layout = TensorType(_in_order(value.shape, order), value.type.dtype)
-    if not _keeps_elements(value.shape, order):
-        return walk.emit("anec.transpose", [value], layout, {"transpose_list": pairs_of(order)}, sources)
-    return (
-        value if layout == value.type else walk.emit("anec.reshape", [value], layout, {"shape": layout.shape}, sources)
-    )
+    name, layout, attrs = _move_of(value.type, order)
+    return walk.emit(name, [value], layout, attrs, sources) if name else value
+
+
+@lru_cache(maxsize=4096)
+def _move_of(type_: TensorType, order: Order) -> tuple[str, TensorType, dict[str, Any]]:
+    """The op that shows a tensor in another order, none where nothing changes; its result and its attributes."""
+    layout = TensorType(_in_order(type_.shape, order), type_.dtype)
+    if not _keeps_elements(type_.shape, order):
+        return "anec.transpose", layout, {"transpose_list": pairs_of(order)}
+    return "" if layout == type_ else "anec.reshape", layout, {"shape": layout.shape}
 
 
 # Regions.
@@ -206,11 +214,17 @@ def _borders(region: Sequence[Op], layouts: dict[Op, Order]) -> Iterator[_Border
         yield from out.values()
 
 
-def _way_in(value: Op, layouts: dict[Op, Order]) -> _Border:
-    order, alone = IDENTITY, len(value.users) == 1
+def _source(value: Op) -> tuple[Op, Order]:
+    """What the moves that lead to a value begin with, and the order that they show together."""
+    order = IDENTITY
     while (step := _order(value)) is not None:
         order, value = _behind(step, order), value.operands[0]
-        alone = alone and len(value.users) == 1
+    return value, order
+
+
+def _way_in(moved: Op, layouts: dict[Op, Order]) -> _Border:
+    value, order = _source(moved)
+    alone = value.only_user is not None and moved.only_user is not None
     taken = layouts.get(value, IDENTITY)
     folds = alone and _ends_layer(value)
     shape = _in_order(value.shape, taken)
@@ -271,42 +285,71 @@ def carry_layouts(module: Module, chip: Facts) -> int:
     """Give each region of sums, norms, softmax and the like the layout that needs the fewest transposes around it."""
     caps = [chip[name] for name in CAPS]
     layouts: dict[Op, Order] = {}
-    for region in _regions(module, chip["slice_saturates"]):
+    region_of: dict[Op, int] = {}
+    for number, region in enumerate(_regions(module, chip["slice_saturates"])):
         layout = _cheapest(region, list(_borders(region, layouts)), caps)
         if layout != IDENTITY:
             layouts.update(dict.fromkeys(region, layout))
+            region_of.update(dict.fromkeys(region, number))
     if not layouts:
         return 0
     walk = Rewriter(module)
-    carried: dict[Op, Op] = {}  # what readers outside a region read, and the value in the region's layout
+    outgoing: dict[Op, Order] = {}  # moves that read a region, and what they show of its value as it lies now
     for op in module.ops:
-        layout = layouts.get(op)
-        if layout is None:
+        if op in layouts:
+            _carry(walk, op, layouts[op], region_of, outgoing)
+        elif op in outgoing:
+            walk.replace(op, _moved(walk, op.operands[0], outgoing[op], op.sources))
+        else:
             walk.keep(op)
-            continue
-        inside = _carried(walk, op, layout, carried)
-        value = _moved(walk, inside, inverse(layout), op.sources)
-        carried[value] = inside
-        walk.replace(op, value)
     return walk.finish()
 
 
-def _carried(walk: Rewriter, op: Op, layout: Order, carried: dict[Op, Op]) -> Op:
-    """An op in the layout of its region."""
-    operands = []
-    for operand in op.operands:
-        if operand in carried:  # flexible ops that read each other are in one region
-            operands.append(carried[operand])
-        elif operand.kind == "const_in":
-            operands.append(_constant_in(walk, operand, layout))
+def _carry(walk: Rewriter, op: Op, layout: Order, region_of: dict[Op, int], outgoing: dict[Op, Order]) -> None:
+    """Turn an op into the layout of its region, in place; what reads it from outside reads it turned back."""
+    back = inverse(layout)
+    outside = _outside(op, back, region_of, outgoing)
+    for index, operand in enumerate(op.operands):
+        if region_of.get(operand) == region_of[op]:
+            continue
+        if operand.kind == "const_in":
+            value = _constant_in(walk, operand, layout)
         else:
-            operands.append(_moved(walk, operand, layout, op.sources))
-    assert op.type is not None
-    result = TensorType(_in_order(op.shape, layout), op.type.dtype)
-    attrs = op.attrs if op.kind in _POINTWISE else _attrs_in(op, layout)
-    moved = walk.emit(op.name, operands, result, attrs, op.sources)
-    moved.labels = op.labels
-    return moved
+            source, order = _source(operand)
+            value = _moved(walk, source, _behind(order, layout), op.sources)
+        if value is not operand:
+            op.set_operand(index, value)
+    before = op.type
+    assert before is not None
+    op.attrs = op.attrs if op.kind in _POINTWISE else _attrs_in(op, layout) or {}
+    op.type = _move_of(before, layout)[1]
+    walk.keep(op)
+    walk.changes += 1
+    name, _, attrs = _move_of(op.type, back)
+    if not name:
+        return
+    if not outside:
+        see_through(op, Op(name, (), before, attrs, op.sources))
+        return
+    turned_back = walk.emit(name, [op], before, attrs, op.sources)
+    op.hand_over(turned_back)
+    for reader in outside:
+        for index, operand in enumerate(reader.operands):
+            if operand is op:
+                reader.set_operand(index, turned_back)
+
+
+def _outside(op: Op, back: Order, region_of: dict[Op, int], outgoing: dict[Op, Order]) -> list[Op]:
+    """What reads an op from outside of its region and needs it as it was; moves will show what is carried instead."""
+    readers = []
+    for reader in op.users:
+        if region_of.get(reader) != region_of[op]:
+            order = _order(reader)
+            if order is None:
+                readers.append(reader)
+            else:
+                outgoing[reader] = _behind(back, order)
+    return readers
 
 
 def _constant_in(walk: Rewriter, constant: Op, layout: Order) -> Op:
@@ -430,12 +473,13 @@ def straighten_moves(module: Module, chip: Facts) -> int:
 
 
 def _straightened(walk: Rewriter, op: Op) -> Op | None:
-    chain = [op]
-    while chain[-1].operands[0].kind in MOVES and len(chain) < _MOST_MOVES:
-        chain.append(chain[-1].operands[0])
-    if len(chain) == 1:
+    source = op.operands[0]
+    if source.kind not in MOVES:
         return None
-    source = chain[-1].operands[0]
+    chain = [op]
+    while source.kind in MOVES and len(chain) < _MOST_MOVES:
+        chain.append(source)
+        source = source.operands[0]
     steps = tuple((True, order_of(move)) if move.kind == "transpose" else (False, move.shape) for move in chain[::-1])
     plan = _plan(source.shape, steps)
     assert op.type is not None

@@ -24,12 +24,18 @@ ROWS_TO_COLUMNS: Order = (0, 1, 4, 3, 2)  # C and W exchanged: what transpose_lh
 
 def order_of(op: Op) -> Order:
     """For each result axis, the source axis it shows."""
+    return _order_of(op.attrs["transpose_list"])
+
+
+@lru_cache(maxsize=4096)  # few orders, asked for again and again
+def _order_of(pairs: tuple[tuple[int, int], ...]) -> Order:
     order = list(IDENTITY)
-    for result, source in op.attrs["transpose_list"]:
+    for result, source in pairs:
         order[result] = source
     return tuple(order)
 
 
+@lru_cache(maxsize=4096)
 def pairs_of(order: Order) -> tuple[tuple[int, int], ...]:
     return tuple((result, source) for result, source in enumerate(order) if result != source)
 
@@ -107,7 +113,8 @@ def transposes_into_matmul(module: Module, chip: Facts) -> int:
             others = {name: value for name, value in op.attrs.items() if name != flag}
             op.attrs = others if flag in op.attrs else {**others, flag: True}
             changes += 1
-    module.sweep()
+    if changes:
+        module.sweep()
     return changes
 
 
