@@ -69,10 +69,17 @@ def _questions(graph: Graph, size_of: Callable[[Tensor], float]) -> Iterator[tup
             continue
         if node.uid in squared and kind in REDUCTION:
             kind = "reduce_square"
+        if node.op == "mul" and any(_gates(*pair) for pair in (node.inputs, node.inputs[::-1])):
+            kind = "gate"
         # Constants count only where there is nothing else, and are read only then.
         live = [operand for operand in node.inputs if operand.op != "const"] or node.inputs
         question = Question(kind, node.shape, max_abs=max(map(size_of, live), default=math.inf))
         yield node, _DETAILS[node.op](node, question) if node.op in _DETAILS else question
+
+
+def _gates(x: Tensor, gate: Tensor) -> bool:
+    """Whether one operand is the sigmoid of the other: some chips read one table for the product (C77)."""
+    return gate.op == "sigmoid" and gate.inputs[0] is x
 
 
 def _squared(graph: Graph) -> set[int]:
