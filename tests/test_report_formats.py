@@ -297,7 +297,8 @@ def test_forms_of_a_large_model_that_were_not_tried_are_named(monkeypatch):
 
 
 def test_chips_of_one_family_and_of_two_arithmetics_are_compared():
-    told = report(af.input((1, 8), name="x").gelu(), "m4,m5", changes=0, max_abs=4.0)
+    x = af.input((1, 8), name="x")
+    told = report(x / (x.abs() + 1.0), "m4,m5", changes=0, max_abs=4.0)
     assert [(row.reference, row.chips) for row in told.divergences] == [("m4", ("m5",))]
     assert told.risk_chips == ("m4", "m5")
 

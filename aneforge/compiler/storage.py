@@ -135,7 +135,9 @@ def exceeds_kmem(chip: str | int | Target, demand: int, streamable: bool) -> boo
     target = find_target(chip)
     cap = kmem_cap(_TargetFacts(target), streamable)
     if cap is None:
-        raise UnknownValueError(f"{target.name}: the size of its kernel memory is not published (U17)")
+        raise UnknownValueError(
+            f"{target.name}: the size of its kernel memory is not published (U17). Choose a chip from A13 on."
+        )
     return cap < demand
 
 

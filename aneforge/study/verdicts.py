@@ -74,10 +74,17 @@ def _questions(
             continue
         if kind in REDUCTION | REDUCE_THEN_SQUARE:
             kind = "reduce_square" if names[node.uid] in squared else kind if kind in REDUCTION else "reduce"
+        if node.op == "mul" and any(_gates(*pair) for pair in (node.inputs, node.inputs[::-1])):
+            kind = "gate"
         # Constants count only where there is nothing else, and are read only then.
         live = [operand for operand in node.inputs if operand.op != "const"] or node.inputs
         question = Question(kind, node.shape, max_abs=max(map(size_of, live), default=math.inf))
         yield node, _DETAILS[node.op](node, question) if node.op in _DETAILS else question
+
+
+def _gates(x: Tensor, gate: Tensor) -> bool:
+    """Whether one operand is the sigmoid of the other: some chips read one table for the product (C77)."""
+    return gate.op == "sigmoid" and gate.inputs[0] is x
 
 
 def _squared(analysis: Analysis) -> Iterator[str]:
