@@ -79,6 +79,7 @@ _TAKES = {
     "steps": "COUNT",
     "system": "NAME",
     "target": "CHIPS",
+    "form": "NAME",
     "target_error": "ERROR",
     "task": "NUMBER",
     "tolerance": "PERCENT",
