@@ -37,6 +37,7 @@ _TAKES = {
     "explain": "NODE",
     "fail_above": "STEPS",
     "fail_on": "OUTCOMES",
+    "form": "NAME",
     "format_name": "FORMAT",
     "function": "NAME",
     "host": "ADDRESS",

@@ -169,7 +169,7 @@ def tune(
 
     Examples:
       aneforge tune net.py --target m5
-      aneforge tune net.py --form dense-as-conv --out convolutions.aneforge
+      aneforge tune model.onnx --form conv-as-dense --out changed.aneforge
       aneforge tune net.py --target m2 --target-error 0.01 --out tuned.aneforge
     """
     from aneforge.cli import say
