@@ -1,6 +1,6 @@
 """Layouts: both spellings of rows give one program, a transformer keeps no transposes, and no number changes.
 
-``layout_bits.json`` holds fingerprints of outputs as commit 2e327d8 simulated them, before layouts were carried. To
+``layout_bits.json`` holds fingerprints of outputs as commit 689228e simulated them, which had no layouts yet. To
 compute them again, run this file as a script in a checkout of that commit with this folder's ``random_graphs.py``.
 """
 

@@ -14,7 +14,7 @@ from aneforge.engine.ir import Op
 from aneforge.engine.traits import Trait
 
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "group_norm", "l2norm_pool": "l2_norm"}
-_WIDTH = 4
+_CHANNELS, _WIDTH = 2, 4
 _COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes
 _FORMS = {
     "int8": "int8",
@@ -193,8 +193,8 @@ def _planar(op: Op) -> Work:
     computed = [operand for operand in op.operands if operand.kind != "const_in"]
     elements = max((prod(operand.shape) for operand in computed), default=prod(op.shape))
     kind = _NORMS.get(op.kind, op.kind)
-    if op.kind == "layer_norm" and tuple(op.attrs.get("axes", ())) != (_WIDTH,):
-        kind = "group_norm"  # over channels or maps, which the engine sums as it goes; along the width it turns them
+    if op.kind == "layer_norm" and not _is_along_rows(op):
+        kind = "group_norm"  # over channels or maps, which the engine sums as it goes; rows of features it turns
     elif _ends_rms_norm(op):
         kind = "rms_norm"  # all of it is timed here: its sums and roots have layers of their own, which take little
     elif op.is_a(Trait.REDUCTION):
@@ -218,6 +218,13 @@ def _planar(op: Op) -> Work:
     )
 
 
+def _is_along_rows(op: Op) -> bool:
+    """Whether a norm or mean is over the features of rows: along the width, or over the channels of a map of one line,
+    where a layout has put them. What was measured are norms of rows, wherever the vendor's compiler lays them (U181)."""
+    axes, (_, d, _, h, _) = tuple(op.attrs.get("axes", ())), op.operands[0].shape
+    return axes == (_WIDTH,) or (axes == (_CHANNELS,) and d == h == 1)
+
+
 def _ends_rms_norm(op: Op) -> bool:
     """Whether an op divides rows by the root of their mean square: what an RMS norm along the width becomes."""
     if op.kind != "mult" or len(op.operands) != 2:
@@ -229,8 +236,7 @@ def _ends_rms_norm(op: Op) -> bool:
 
 
 def _is_mean_square(op: Op, value: Op) -> bool:
-    along_width = op.kind == "reduce_avg" and tuple(op["axes"]) == (_WIDTH,)
-    return along_width and op["square_input"] and op.operands[0] is value
+    return op.kind == "reduce_avg" and op["square_input"] and op.operands[0] is value and _is_along_rows(op)
 
 
 def _rankings(op: Op) -> int:
