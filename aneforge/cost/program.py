@@ -220,7 +220,7 @@ def _planar(op: Op) -> Work:
 
 def _is_along_rows(op: Op) -> bool:
     """Whether a norm or mean is over the features of rows: along the width, or over the channels of a map of one line,
-    where a layout has put them. What was measured are norms of rows, wherever the vendor's compiler lays them (U181)."""
+    where a layout has put them. Norms of rows were measured, wherever the vendor's compiler lays them (U181)."""
     axes, (_, d, _, h, _) = tuple(op.attrs.get("axes", ())), op.operands[0].shape
     return axes == (_WIDTH,) or (axes == (_CHANNELS,) and d == h == 1)
 
