@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -139,3 +142,26 @@ def test_rows_of_units_name_attributes_of_their_op():
         if unit is not None:
             assert {setting.name for setting in unit.settings if setting.name} <= set(spec(name).attributes)
             assert layer_type(unit.name).tag == unit.name
+
+
+def names_in(node):
+    """The strings of a literal list, or the words of a literal string."""
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and all(isinstance(part, ast.Constant) for part in node.elts):
+        return [part.value for part in node.elts]
+    return node.value.split() if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+
+
+def test_no_list_of_ops_stands_outside_their_declarations():
+    """A list of six ops or more is a property that a trait should say. Rows of a format name its own ops, the public
+    names are what they are, and the clock has words of its own for kinds of work."""
+    package, ops = Path(af.__file__).parent, {*definitions(), *(name.removeprefix("anec.") for name in spec_names())}
+    elsewhere = [package / "graph" / "ops", package / "engine" / "spec.py", package / "formats", package / "cost"]
+    lists = []
+    for file in sorted(package.rglob("*.py")):
+        if file == package / "__init__.py" or any(file.is_relative_to(place) for place in elsewhere):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = names_in(node)
+            if len(names) > 5 and ops.issuperset(names):
+                lists.append(f"{file.relative_to(package)}:{getattr(node, 'lineno', 0)}")
+    assert lists == []

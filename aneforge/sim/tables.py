@@ -84,6 +84,11 @@ def tabulated() -> tuple[str, ...]:
     return (*_BY_SET, *_CONSTRUCTED)
 
 
+def looked_up() -> tuple[str, ...]:
+    """Every activation that is a table of the engine, also those that a table gives exactly."""
+    return (*tabulated(), *_EXACT)
+
+
 @lru_cache(maxsize=64)
 def knots_of(name: str, tables: str = "m6") -> Knots:
     """The knots of an activation in one set of tables. Functions of a mantissa have them for that, odd ones from 0."""

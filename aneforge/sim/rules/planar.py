@@ -16,7 +16,7 @@ from aneforge.sim import native
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import gained, narrowed, paired, round_step, widened
 from aneforge.sim.mac import CEILING
-from aneforge.sim.tables import activation, look_up
+from aneforge.sim.tables import activation, look_up, looked_up
 
 # Sums of many numbers on the planar path: reductions, and through them softmax and the norms.
 
@@ -183,10 +183,8 @@ def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Ar
     return result if beta is None else paired("add", result, beta)
 
 
-TABLES = (
-    *("sigmoid", "high_precision_sigmoid", "tanh", "erf", "exp2", "log2", "sqrt", "r_sqrt", "invert", "gelu"),
-    *("sin", "cos", "elu", "floor", "ceil", "trunc", "round_nearest", "sign"),
-)
+TABLES = frozenset(looked_up()) - {"swish"}
+"""Functions that are one table in every form; a swish also has a hard form."""
 
 PLANAR: dict[str, Rule] = {
     "add": _pair("add"),
