@@ -83,6 +83,7 @@ ONLY_IN_PYTHON = {"ranges", "progress", "model"}
 ONLY_IN_COMMANDS = {"--json", "--quiet", "--verbose", "--color", "--out", "--plot", "--layers", "--basis", "--explain"}
 ONLY_IN_COMMANDS |= {"--all"}  # the text() of a report takes everything=True
 ONLY_IN_COMMANDS |= {"--no-cache"}  # with aneforge.formats.cache.off(): in Python
+ONLY_IN_COMMANDS |= {"--show"}  # model.chain() in Python
 ONLY_IN_COMMANDS |= {"--validate"}  # af.compile has it: it takes one chip
 
 

@@ -301,6 +301,17 @@ def test_rows_of_one_number_cost_what_they_take():
     assert af.estimate(tall, target="m1") > 2 * af.estimate(wide, target="m1")
 
 
+def test_a_value_that_leaves_a_region_turned_and_comes_back_stays_turned():
+    """The transpose between two ops of one region became an op of the region, and was taken for a value in its
+    layout."""
+    x = af.input((1, 4, 3, 3))
+    y = af.conv(x, np.random.default_rng(0).normal(0, 0.5, (4, 4, 1, 1))).relu()
+    out = af.concat([y.transpose([0, 1, 3, 2]), y], axis=1).relu()
+    out = af.conv(out, np.random.default_rng(1).normal(0, 0.5, (4, 8, 3, 3)), pad=1)
+    for chip in ("m1", "m5"):
+        af.compile(out, target=chip, validate=True)  # the meaning in float64 after every pass
+
+
 if __name__ == "__main__":
     found = {f"{name} {chip}": fingerprint(make(), chip) for name, make in GRAPHS.items() for chip in ("m1", "m5")}
     Path(sys.argv[1] if len(sys.argv) > 1 else KEPT).write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")

@@ -25,7 +25,7 @@ def small(width=16, last="relu", extra=False, named=True):
     x = af.input((1, 8, 16, width), name="x", max_abs=4)
     y = af.conv(x, WEIGHT, pad=1)
     y = y.named("first") if named else y
-    y = y.tanh().named("inserted") if extra else y
+    y = y.softmax(1).named("inserted") if extra else y
     y = getattr(y, last)()
     return y.named("last") if named else y
 

@@ -16,9 +16,9 @@ import pytest
 from random_graphs import random_graph
 
 import aneforge as af
-from aneforge.chips import divergence as verdicts
 from aneforge.graph import node, weights
 from aneforge.graph.cache import SharedCache
+from aneforge.numerics import divergence as verdicts
 from aneforge.numerics import ranges as stored
 from aneforge.process import quiet_collector, quiet_warnings
 from aneforge.sim import tables

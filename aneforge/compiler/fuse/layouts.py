@@ -73,7 +73,7 @@ def _keeps_elements(shape: Shape, order: Order) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _renaming(before: Shape, after: Shape) -> Order | None:
+def renaming(before: Shape, after: Shape) -> Order | None:
     """The order that a reshape stands for if it moves whole axes; None where it splits or joins some."""
     wide, narrow = ([axis for axis in range(5) if (before[axis] > 1) == is_wide] for is_wide in (True, False))
     if [before[axis] for axis in wide] != [extent for extent in after if extent > 1]:
@@ -86,7 +86,7 @@ def _order(move: Op) -> Order | None:
     """The order of axes that a transpose or view shows; None for anything else."""
     if move.kind == "transpose":
         return order_of(move)
-    return _renaming(move.operands[0].shape, move.shape) if move.kind == "reshape" else None
+    return renaming(move.operands[0].shape, move.shape) if move.kind == "reshape" else None
 
 
 def _moved(walk: Rewriter, value: Op, order: Order, sources: tuple[str, ...]) -> Op:
@@ -295,9 +295,11 @@ def carry_layouts(module: Module, chip: Facts) -> int:
         return 0
     walk = Rewriter(module)
     outgoing: dict[Op, Order] = {}  # moves that read a region, and what they show of its value as it lies now
+    # A move out of a region and back into it may become an op of the region itself, so operands are told apart before.
+    inside = {op: [region_of.get(operand) == number for operand in op.operands] for op, number in region_of.items()}
     for op in module.ops:
         if op in layouts:
-            _carry(walk, op, layouts[op], region_of, outgoing)
+            _carry(walk, op, layouts[op], inside[op], region_of, outgoing)
         elif op in outgoing:
             walk.replace(op, _moved(walk, op.operands[0], outgoing[op], op.sources))
         else:
@@ -305,12 +307,20 @@ def carry_layouts(module: Module, chip: Facts) -> int:
     return walk.finish()
 
 
-def _carry(walk: Rewriter, op: Op, layout: Order, region_of: dict[Op, int], outgoing: dict[Op, Order]) -> None:
-    """Turn an op into the layout of its region, in place; what reads it from outside reads it turned back."""
+def _carry(
+    walk: Rewriter,
+    op: Op,
+    layout: Order,
+    inside: Sequence[bool],
+    region_of: dict[Op, int],
+    outgoing: dict[Op, Order],
+) -> None:
+    """Turn an op into the layout of its region, in place; what reads it from outside reads it turned back. ``inside``
+    says which operands lie in the region."""
     back = inverse(layout)
     outside = _outside(op, back, region_of, outgoing)
     for index, operand in enumerate(op.operands):
-        if region_of.get(operand) == region_of[op]:
+        if inside[index]:
             continue
         if operand.kind == "const_in":
             value = _constant_in(walk, operand, layout)

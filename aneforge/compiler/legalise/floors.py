@@ -11,6 +11,7 @@ import numpy as np
 from aneforge.chips import store
 from aneforge.chips.families import Family8
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.layouts import renaming
 from aneforge.compiler.fuse.moves import pairs_of
 from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.legal.bounds import EXACT, REORDERED, SUMMED, Bound
@@ -93,6 +94,12 @@ def _flatten(walk: Relayer, op: Op) -> None:
     n, _, c, h, w = x.shape
     line = c * h * w
     place = next((axis for axis in (2, 3, 4) if op.shape == with_extents(_point(n), {axis: line}).shape), None)
+    order = renaming(x.shape, op.shape)
+    if (
+        place is None and order is not None and order[:_CHANNELS] == (0, 1)
+    ):  # axes of one change places: a layout's view
+        walk.replace(op, walk.layer("transpose", [x], typed(op), {"transpose_list": pairs_of(order)}, op.sources))
+        return
     if place is None:
         reason = (
             f"cannot reshape {list(x.shape)} to {list(op.shape)}; this family can only flatten each image to one line"
@@ -101,9 +108,9 @@ def _flatten(walk: Relayer, op: Op) -> None:
     type_ = TensorType((n, 1, line, 1, 1), typed(op).dtype)
     value = x if x.shape == type_.shape else walk.layer("flatten", [x], type_, {"flatten_mode": "NCHW"}, op.sources)
     if place != _CHANNELS:
-        order = list(range(5))
-        order[_CHANNELS], order[place] = place, _CHANNELS
-        value = walk.layer("transpose", [value], typed(op), {"transpose_list": pairs_of(tuple(order))}, op.sources)
+        exchange = list(range(5))
+        exchange[_CHANNELS], exchange[place] = place, _CHANNELS
+        value = walk.layer("transpose", [value], typed(op), {"transpose_list": pairs_of(tuple(exchange))}, op.sources)
     walk.replace(op, value)
 
 

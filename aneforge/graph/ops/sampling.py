@@ -218,7 +218,12 @@ def resample(
     align_corners: bool = False,
 ) -> Tensor:
     """[N, C, H, W] read at a grid of places [N, H', W', 2], each a column and a row, which may be computed; chips have
-    it from A14 on. Coordinates run from -1 to 1, or are pixels (``unnormalized``)."""
+    it from A14 on.
+
+    ``coordinates`` run from -1 to 1, or are pixels where ``coordinates_mode`` is ``unnormalized``; ``align_corners``
+    puts the ends at the centres of the outer pixels. ``sampling_mode`` is ``bilinear`` or ``nearest``. Places outside
+    read ``padding_value``.
+    """
     _one_of("resample: sampling_mode", sampling_mode, READS)
     _one_of("resample: coordinates_mode", coordinates_mode, PLACES)
     attrs = {
@@ -241,8 +246,12 @@ def crop_resize(
     sampling_mode: str = "DEFAULT",
     pad_value: float = 0.0,
 ) -> Tensor:
-    """The regions of [1, C, H, W] in ``boxes`` [count, 4], which may be computed, each resized to one height and
-    width: [count, C, height, width]; chips have it from A14 on."""
+    """The regions of [1, C, H, W] in ``boxes`` [count, 4], which may be computed, each resized to ``target_height``
+    and ``target_width``: [count, C, height, width]; chips have it from A14 on.
+
+    ``box_coordinate_mode`` says what the four numbers are, in pixels or, with ``normalized_coordinates``, from 0 to 1;
+    ``sampling_mode`` says where samples lie in a box. Places outside the image read ``pad_value``.
+    """
     _one_of("crop_resize: box_coordinate_mode", box_coordinate_mode, BOXES)
     _one_of("crop_resize: sampling_mode", sampling_mode, GRIDS)
     attrs = {
