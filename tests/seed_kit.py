@@ -1,8 +1,8 @@
 """The statements of the seed documents as rows, and the names that the calls in them use.
 
 ``tests/seed_statements/*.txt`` has one row for each testable statement: an id, how this project stands to it, the
-statement in our words, and a call that shows it. ``=`` is implemented; an id (C.. or U..) is different for the reason
-that the id gives, which users see; ``- U..`` is unreachable by construction, for the reason of that choice.
+statement in our words, and a call that shows it. ``=`` is implemented; an id (C.., U.. or N..) is different for the
+reason that the id gives, which users see; ``- U..`` is unreachable by construction, for the reason of that choice.
 """
 
 # ruff: noqa: F401 - the calls in the rows use these names
@@ -26,6 +26,7 @@ from aneforge._compile import cross_compile_check
 from aneforge.chips import Family8, all_targets, backend_op, backend_ops, device_info, generation, store
 from aneforge.chips.chip import compiler_target
 from aneforge.chips.evidence import conflict
+from aneforge.chips.limits import numeric_record
 from aneforge.codegen.emission import emit
 from aneforge.codegen.words import patch_width
 from aneforge.compiler.fuse.slots import SLOTS
@@ -34,6 +35,7 @@ from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.refusal import CompileError
 from aneforge.engine.native import layer_types
 from aneforge.engine.spec import spec
+from aneforge.numerics.divergence import verdict as divergence_verdict
 from aneforge.sim.tables import knots_of
 from aneforge.study.validate import EXPORTS, validate_layer
 
@@ -81,6 +83,8 @@ def ids_of(statement: SeedStatement) -> list[str]:
 
 
 def has_record(number: str) -> bool:
+    if number.startswith("N"):
+        return bool(numeric_record(number))
     return choice(number) if number.startswith("U") else conflict(number).id == number
 
 
@@ -243,29 +247,19 @@ def ok_route(out, chip, route):
     return af.preflight(out, chip, route).ok
 
 
-def status(out, chip):
-    """How the last op of a graph stands on a chip."""
+def entry_of(out, chip):
+    """What preflight reports of the last op of a graph on a chip."""
     report = af.preflight(out, chip)
-    return next(
-        entry.status
-        for group in (report.reject, report.decompose, report.native)
-        for entry in group
-        if entry.op == out.op
-    )
+    groups = (report.reject, report.decompose, report.native)
+    return next(entry for group in groups for entry in group if entry.op == out.op)
+
+
+def status(out, chip):
+    return entry_of(out, chip).status
 
 
 def stage(out, chip):
-    report = af.preflight(out, chip)
-    return next(
-        entry.stage
-        for group in (report.reject, report.decompose, report.native)
-        for entry in group
-        if entry.op == out.op
-    )
-
-
-def confidence(op, chip):
-    return af.op_info(op)["status"][chip]["confidence"] if "status" in af.op_info(op) else "decoded"
+    return entry_of(out, chip).stage
 
 
 def refusal(out, chip):
@@ -351,12 +345,9 @@ def verdict(kind, shape, a, b, **options):
     return tg.predict_fp16_divergence(kind, shape, a, b, **options)
 
 
-def project_peak(name):
-    return af.project_peak(name)
-
-
-def differs(fact):
-    return bool(fact.conflict_id)
+def says(kind, shape, a, b):
+    """The verdict on two chips with its reasons."""
+    return divergence_verdict(kind, shape, a, b).says
 
 
 def same_after_netplist(out):
@@ -383,10 +374,6 @@ def netplist(out):
 
 def sections(out, chip="h13"):
     return {section.name.lower() for section in emit(program(out, chip)).sections}
-
-
-def network_strings():
-    return " ".join(store.load("layers")["network_reject_strings"]["v"])
 
 
 def table(name):
@@ -422,14 +409,6 @@ def tests(file, name):
     """Whether the test that shows a statement exists; the suite runs it."""
     functions = ast.walk(ast.parse((HERE / file).read_text(encoding="utf-8")))
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in functions)
-
-
-@cache
-def all_messages():
-    """Every string of the vendor's validators and code generators that a refusal can quote."""
-    listed = [string for layer in store.load("layers")["layers"] for string in layer["reject_strings"]]
-    rules = (*store.load("validators")["validators"], *store.load("gate_limits")["rules"])
-    return " ".join((*listed, *map(str, rules)))
 
 
 def weight_paths(chip):
@@ -506,7 +485,3 @@ def takes_yuv420(chip):
 def warned_kinds_on(host, call):
     with environment(host):
         return warned_kinds(call)
-
-
-def choice_about(words_):
-    return any(words_ in f"{row['subject']} {row['choice']}" for row in store.load("choices")["choices"].values())
