@@ -1,4 +1,5 @@
-"""What belongs to the whole process and is changed for a while: the garbage collector and the filters of warnings.
+"""What belongs to the whole process and is changed for a while: the garbage collector, the filters of warnings and
+the settings.
 
 The process is the user's. Whatever is changed here nests, works from several threads at a time, and is put back as it
 was found.
@@ -7,8 +8,9 @@ was found.
 from __future__ import annotations
 
 import gc
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock, RLock
 
@@ -46,6 +48,22 @@ def quiet_collector() -> Iterator[None]:
             _pause.inside -= 1
             if not _pause.inside and _pause.was_on:
                 gc.enable()
+
+
+@contextmanager
+def settings(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Settings of the environment inside, which worker processes take over; one that is None stays as it is."""
+    changed = {name: value for name, value in values.items() if value is not None}
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -261,6 +261,13 @@ QUESTIONS = [
 GRADCHECK = "target inputs params loss loss_scale samples seed tolerance dims function progress"
 PARITY = "target logits test seed progress options"
 ELSEWHERE = {
+    # A system or a runtime that is not known is refused, and both change verdicts: tests/test_systems.py.
+    ("check", "os"): "tests/test_systems.py",
+    ("check", "runtime"): "tests/test_systems.py",
+    ("partition", "os"): "tests/test_systems.py",
+    ("partition", "runtime"): "tests/test_systems.py",
+    ("estimate_all", "os"): "tests/test_systems.py",
+    ("estimate_all", "runtime"): "tests/test_systems.py",
     ("compile", "build_dir"): "test_files_are_written",
     ("compile", "validate"): "test_validation_runs",
     ("compile", "_check_precision"): "test_precision_is_checked",

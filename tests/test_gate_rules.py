@@ -53,6 +53,31 @@ FEW = frozenset(("attention-of-few-queries",))
 
 # "rule | chip | route | verdict on the far side | source", a query that passes, a query that does not
 BOUNDARIES = [
+    (
+        "attention-history | M5 Pro | conversion | reject | FRG2",
+        Query("chain:attention_history", ((4, 48, 256),), attrs={"history": 24576}, runtime="coreai"),
+        Query("chain:attention_history", ((4, 48, 256),), attrs={"history": 32768}, runtime="coreai"),
+    ),
+    (
+        "joined-by-padding | M5 Max | conversion | reject | QWA",
+        Query("chain:add", attrs={"padded_channels": 9216}, patterns=frozenset(("padded-values-added",))),
+        Query("chain:add", attrs={"padded_channels": 11264}, patterns=frozenset(("padded-values-added",))),
+    ),
+    (
+        "fp8-form | M6 | conversion | reject | FTC",
+        Query("conv", weights={"encoding": "fp8e4m3"}),
+        Query("conv", weights={"encoding": "fp8e4m3", "zero_point": True}),
+    ),
+    (
+        "run-time-dequantise | M6 | conversion | reject | FRG2",
+        Query("conv", weights={"encoding": "int8"}, runtime="coreai"),
+        Query("conv", weights={"encoding": "int8", "dequantize": "runtime"}, runtime="coreai"),
+    ),
+    (
+        "fp8-underflow | M6 | conversion | wrong_result | FTC",
+        Query("conv", weights={"encoding": "fp8e4m3"}, values={"max_abs": 0.5}),
+        Query("conv", weights={"encoding": "fp8e4m3"}, values={"max_abs": 0.03125}),
+    ),
     ("rank | M1 | conversion | reject | G04", Query("relu", ((1, 1, 2, 4, 64),)), Query("relu", ((1,) * 6,))),
     (
         "matmul-rank | M1 | conversion | reject | G04",

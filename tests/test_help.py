@@ -93,6 +93,7 @@ DIFFERENT = {
     "--input": "read, or run for the ranges",
     "--target-error": "its default",
     "--route": "its default",
+    "--os": "the system that a verdict is about, and the one that gave a plan",
     "--model": "an argument, and an option of contribute",
 }
 """Options whose meaning differs between commands, and in what."""

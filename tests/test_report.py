@@ -117,7 +117,7 @@ def test_chips_name_other_products_of_their_engine_and_who_says_so():
     assert rows["m4"].also == ("M4 Pro", "M4 Max")
     assert rows["m4"].engines[0].startswith("M4 is h16g [measured")
     assert rows["m4"].engines[1].startswith("M4 Pro is h16g [inferred")
-    assert rows["t8103"].engines[0].startswith("T8103 is h13 [decoded")
+    assert rows["t8103"].engines[0].startswith("T8103 has M1, which is h13 [inferred")
     assert (rows["u1"].also, rows["u1"].engines) == ((), ())
     assert rows["a18 pro"].also == ("A18",)  # and not with the M5, which has the same engine
     assert rows["m5"].also == ()

@@ -21,6 +21,7 @@ from aneforge.compiler.legalise import kernels as program_size
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.host import host
+from aneforge.graph.origins import Origin
 from aneforge.numerics.losses import LOSSES
 
 PACKAGE = Path(af.__file__).parent
@@ -140,6 +141,32 @@ def stateful(kind):
     return Graph(outputs) if kind == "host" else Graph(outputs, states={"cache": "next"})
 
 
+def scores(keys):
+    """The softmax of an attention of four queries, and nothing behind it."""
+    return (x(4, 16) @ x(16, keys)).softmax(-1)
+
+
+def products(count):
+    """Products in a row of computed values, with sums between them."""
+    tensor = x(48, 8, 8)
+    for _ in range(count):
+        tensor = (tensor + 1.0) @ x(48, 8, 8)
+    return tensor
+
+
+def joined(channels):
+    """Two values side by side on the channels, by padding and a sum."""
+    around = [(0, 0), (0, channels), (0, 0), (0, 0)], [(0, 0), (channels, 0), (0, 0), (0, 0)]
+    return af.pad(x(1, channels, 1, 32), around[0]) + af.pad(x(1, channels, 1, 32), around[1])
+
+
+def in_type(dtype):
+    """A relu that a file computes in a type."""
+    tensor = x(1, 8, 4, 4).relu()
+    tensor.origins = (Origin(1, "relu", "relu", dtype=dtype),)
+    return tensor
+
+
 def compared(other):
     tensor = x(4, 8)
     return tensor.not_equal(x(4, 8) if other else tensor)
@@ -166,6 +193,9 @@ def runtime_kernel(runtime):
 
 # The rule; a graph of one number; the number and the chip for which the rule speaks; those for which it does not.
 REACHED = [
+    ("fp32-program", in_type, ("fp32", "m4"), ("", "m4")),
+    ("attention-history", scores, (32768, "m5"), (24576, "m5")),
+    ("joined-by-padding", joined, (5632, "m5"), (4608, "m5")),
     ("matmul-rank", lambda n: af.matmul(x(*[1] * n, 8, 16), x(*[1] * n, 16, 8)), (3, "m1"), (2, "m1")),
     ("extent", lambda n: x(1, 1, 1, n).relu(), (16385, "m1"), (16384, "m1")),
     ("extent", lambda n: x(1, 1, 1, n).relu(), (16385, "m1"), (16385, "m4")),
@@ -442,6 +472,9 @@ def test_the_list_of_raised_rules_is_what_the_code_raises():
         ("argmax-of-channels", lambda: x(4, 8).argmax(0)),
         ("linear-before-hard-swish", lambda: classifier(2)),
         ("test-for-nan", lambda: compared(False)),
+        ("attention-over-a-history, attention-of-few-queries", lambda: scores(32768)),
+        ("products-of-products-in-a-row", lambda: products(3)),
+        ("padded-values-added", lambda: joined(8)),
     ],
 )
 def test_every_pattern_has_a_graph(name, build):
@@ -470,6 +503,8 @@ def test_every_pattern_is_matched_by_a_graph_or_known_from_elsewhere():
         lambda: x(4, 8).sigmoid_hard(1 / 6, 0.5) * x(4, 8),
         lambda: af.conv(af.conv(x(1, 4, 1, 32), weight(8, 4, 1, 1)).gelu() * x(1, 8, 1, 32), weight(4, 8, 1, 1)),
         lambda: x(4, 8) * x(4, 8).sigmoid(),
+        lambda: products(2),
+        lambda: x(1, 8, 1, 32) + af.pad(x(1, 4, 1, 32), [(0, 0), (4, 0), (0, 0), (0, 0)]),
     ],
 )
 def test_what_is_almost_a_pattern_is_none(build):

@@ -11,7 +11,7 @@ what no module reads is named in ``LEFT_OUT`` and stays outside):
 
 A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
 its conflicts and sources; its facts on compile, load and size are a topic of their own. Of a third one, in ``third``,
-the conflicts and sources are read; its README lists the sources as ``KEY what it is; KEY what it is``.
+conflicts, sources and devices are read; its README lists the sources as ``KEY what it is; KEY what it is``.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:
@@ -269,6 +269,46 @@ def pack_programs(folder: Path) -> dict[str, Any]:
     return {"meta": meta, "container": parts["container"], "headers": parts["td_header"], "codes": parts["enums"]}
 
 
+DEVICE_FIELDS = ("name", "identifier", "class", "soc", "t_number", "year", "memory_gb", "other_names", "note")
+"""What is kept of a device. Its engine names are those of its chip; board, day of release and address are not read."""
+_FACT_ID = re.compile(r"T\d+")
+_T_NUMBER = re.compile(r"t\d{4}")
+
+
+def pack_devices(facts: dict[str, Any]) -> dict[str, Any]:
+    """Devices and chips with their engine names, each name once: with the chip.
+
+    Keys of facts (T26) stand apart from those of sources. Where catalogues give a chip two numbers, "t6051 (CHT) or
+    t6050 (ADB)", the first is taken (C85).
+    """
+    table = EvidenceTable()
+    usable = {device["soc"]: device["engine"]["usable_from_core_ml"] for device in facts["devices"]}
+    devices = [intern(_pack_device(device), table) for device in facts["devices"]]
+    chips = [intern(_pack_chip(chip, usable[chip["soc"]]), table) for chip in facts["chips"]]
+    rules = [intern(_split_facts(rule), table) for rule in facts["rules"]]
+    meta = {key: facts["_meta"][key] for key in ("title", "fields", "note")}
+    return {"meta": meta, "evidence": table.rows, "devices": devices, "chips": chips, "rules": rules}
+
+
+def _pack_device(device: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: device[key] for key in DEVICE_FIELDS if device.get(key) is not None}
+    if not kept.get("memory_gb", {}).get("v"):
+        kept.pop("memory_gb", None)
+    return {**kept, "src": device["src"], "conf": device["conf"]}
+
+
+def _pack_chip(chip: dict[str, Any], usable: bool) -> dict[str, Any]:
+    """The confidence of a chip is that of its engine names; its number and its cores are published."""
+    kept = {key: value for key, value in chip.items() if value is not None and key not in ("engine_conf", "t_number")}
+    numbers = _T_NUMBER.findall(chip["t_number"].split(" or ")[0])
+    return _split_facts({**kept, "t_numbers": numbers, "usable": usable, "conf": chip["engine_conf"]})
+
+
+def _split_facts(record: dict[str, Any]) -> dict[str, Any]:
+    keys = [key for key in record["src"] if _FACT_ID.fullmatch(key)]
+    return {**record, "src": [key for key in record["src"] if key not in keys], **({"facts": keys} if keys else {})}
+
+
 def dump(document: dict[str, Any]) -> str:
     """JSON with one record a line: compact to load, readable as a diff."""
     lines = []
@@ -300,6 +340,7 @@ def import_folder(folder: Path) -> list[str]:
     write("hal_values", pack_hal_values(read_json(folder / "hal_values.json")))
     write("registers", pack_registers(folder / PROGRAM))
     write("programs", pack_programs(folder / PROGRAM))
+    write("devices", pack_devices(read_json(folder / THIRD / "devices.json")))
     write("conflicts", parse_conflicts(read_conflicts(folder)))
     write("sources", {"meta": {"title": "What each source key stands for"}, "sources": read_sources(folder)})
     return written

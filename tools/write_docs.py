@@ -16,6 +16,7 @@ from docpages.accuracy import accuracy
 from docpages.api import api, packages
 from docpages.commands import commands
 from docpages.containers import containers
+from docpages.devices import devices
 from docpages.rooms import rooms
 from docpages.rules import rules
 from docpages.unknowns import unknowns
@@ -41,6 +42,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/api.md": generated(api),
     "reference/api-packages.md": generated(packages),
     "reference/commands.md": generated(commands),
+    "reference/devices.md": generated(devices),
     "reference/unknowns.md": generated(unknowns),
     "reference/rooms.md": generated(rooms),
     "reference/rules.md": generated(rules),

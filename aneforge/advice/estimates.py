@@ -67,6 +67,8 @@ def estimate_all(
     vendor: bool = False,
     changes: int = DEFAULT_CHANGES,
     *,
+    os: str | None = None,
+    runtime: str | None = None,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
 ) -> Estimates:
@@ -78,10 +80,12 @@ def estimate_all(
     whole is timed in parts, which ``.parts`` of an estimate lists. A chip whose engine would compute nothing of it is
     in ``.refused`` with the reason. ``changes`` is how many changes that would help ``.advice`` has for each chip;
     they are worked out when it is first asked for, which printing does.
+
+    ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`.
     """
     if isinstance(changes, bool) or not isinstance(changes, int) or changes < 0:
         raise ArgumentError("changes", f"{changes!r} is not a number of changes. Give 0 or more.")
-    study = Study(model, target, scope=scope, dims=dims, function=function)
+    study = Study(model, target, scope=scope, os=os, runtime=runtime, dims=dims, function=function)
     with quiet_collector():
         return Estimates(study, vendor, changes)
 

@@ -18,6 +18,7 @@ from aneforge.advice.proposals import context_on, timed
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.chip import Target
 from aneforge.compiler.compile import resolve_target
+from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.compiler.legal.rewrites.movement import PieceCut
 from aneforge.compiler.storage import Storage, streamed_storages
 from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError
@@ -292,9 +293,30 @@ PLAIN_FORMS = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
 """Forms that keep the weights as they are."""
 
 
+def _spelled_out(node: Tensor, context: FormContext) -> Site | None:
+    """The softmax of an attention as the ops that it stands for."""
+    if node.op != "matmul" or node.inputs[0].op != "softmax" or attention_extents(node.inputs[0]) is None:
+        return None
+    soft, v = node.inputs
+
+    def build(scores: Tensor, v: Tensor) -> Tensor:
+        powers = (scores - scores.amax(-1)).exp()
+        return (powers * powers.sum(-1).inverse()) @ v
+
+    return Site(node, (soft.inputs[0], v), build)
+
+
+CURES = (
+    OtherForm(
+        "attention", "softmax-spelled-out", "The softmax of an attention as exp, sum, inverse, mul.", _spelled_out
+    ),
+)
+"""Forms that answer a refusal and are never faster: applied where they are named, and not searched."""
+
+
 def apply_form(model: Source, name: str) -> Graph:
     """A model with one form by name wherever it fits, without a search: the same inputs, outputs and names."""
-    graph, forms = graph_of(model), {form.name: form for form in PLAIN_FORMS}
+    graph, forms = graph_of(model), {form.name: form for form in (*PLAIN_FORMS, *CURES)}
     if name not in forms:
         raise UnknownNameError(f"{name!r}: not a form; choose one: {', '.join(forms)}")
     context = context_of(graph)

@@ -7,6 +7,8 @@ is, and, where sources disagree, the conflict and the values that lost. Confiden
 ``decoded``   read out of the vendor's compiler
 ``predicted`` follows from the per-chip tables, not seen on a chip
 ``inferred``  concluded from other facts, here or upstream
+``published`` said by the maker or a catalogue of devices; nobody measured it
+``unverified`` said without a source that could be looked up
 ``unknown``   not published; the value is ``None``
 """
 
@@ -22,6 +24,8 @@ from aneforge.errors import UnknownNameError, UnknownValueError, nearest
 
 T = TypeVar("T")
 CONFIDENCE = ("measured", "decoded", "predicted", "inferred")
+CATALOGUED = ("published", "unverified")
+"""What catalogues of devices add: names, identifiers, years and sizes of memory."""
 UNKNOWN = "unknown"
 
 

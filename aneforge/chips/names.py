@@ -1,9 +1,9 @@
-"""The names that people use for chips, alone and in lists: ``m1``, ``M2 Pro``, ``m1..m6``, ``all``.
+"""The names that people use for chips, alone and in lists: ``m1``, ``M2 Pro``, ``iPhone 15 Pro``, ``m1..m6``, ``all``.
 
-There are four namespaces. A plain name is looked up as a compiler target, then as a product, then as a
-SoC id; a prefix (``compiler:``, ``product:``, ``soc:``, ``runtime:``) names the namespace. The string that a device
-reports looks like a compiler target but is not one, so it is reached only by prefix or through
-:func:`runtime_arch`. There is no fallback: an unknown or ambiguous name is an error.
+There are five namespaces. A plain name is looked up as a compiler target, then as a product, then as a SoC id, then
+as a device; a prefix (``target:`` or ``compiler:``, ``product:``, ``soc:``, ``device:``, ``runtime:``) names the
+namespace. The string that a device reports looks like a compiler target but is not one: it is reached only by prefix
+or through :func:`runtime_arch`. There is no fallback: an unknown or ambiguous name is an error.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from aneforge.chips import store
+from aneforge.chips import devices, store
 from aneforge.chips.chip import Target, all_targets, compiler_target, target_names
 from aneforge.chips.evidence import Fact, fact
 from aneforge.chips.families import Family, Family8, as_family
@@ -33,7 +33,8 @@ class Resolution:
     fact: Fact[str]
 
     def __str__(self) -> str:
-        return f"{self.name} is {self.target.name} {self.fact.label()}"
+        inside = f" has {self.target.product}, which" if self.kind in _BY_CHIP else ""
+        return f"{self.name}{inside} is {self.target.name} {self.fact.label()}"
 
 
 @dataclass(frozen=True)
@@ -71,25 +72,51 @@ def resolve(name: str) -> Resolution:
     if not isinstance(name, str) or not name.strip():
         raise UnknownNameError(f"{name!r}: not a chip name; write a text such as 'M1 Max' or 'h13g'")
     prefix, colon, rest = name.partition(":")
-    if colon and prefix.strip().casefold() in _LOOKUPS:
-        kind = prefix.strip().casefold()
-        match = _LOOKUPS[kind](_key(rest))
+    kind = _ALIASES.get(prefix.strip().casefold(), prefix.strip().casefold())
+    if colon and kind in _LOOKUPS:
+        match = _LOOKUPS[kind](rest if kind == "device" else _key(rest))
         if match is None:
             raise _unknown(rest.strip(), _names_of(kind), f"{kind} name")
         return _resolution(name, kind, match)
     key = _key(name)
-    for kind in ("compiler", "product", "soc"):
+    for kind in ("compiler", "product", "soc", "device"):
         if kind == "product" and key in _family_labels():
             raise _ambiguous(name, key)
-        match = _LOOKUPS[kind](key)
+        match = _LOOKUPS[kind](name if kind == "device" else key)
         if match is not None:
             return _resolution(name, kind, match)
-    raise _unknown(name, [*_names_of("compiler"), *_names_of("product"), *_names_of("soc")], "chip or target")
+    plain = [known for known in _names_of("compiler") if not _is_like_a_product(known)]
+    known = [*_names_of("product"), *_names_of("device"), *_names_of("soc"), *plain]
+    raise _unknown(name, known, "chip or target")
 
 
 def _resolution(asked: str, kind: str, match: _Match) -> Resolution:
     name, found, evidence = match
     return Resolution(asked, kind, name, found.of_product(name) if kind == "product" else found, evidence)
+
+
+_ALIASES = {"target": "compiler"}
+_BY_CHIP = ("device", "soc")
+
+
+def engine_names(product: str) -> dict[str, Fact[Any]]:
+    """Both names of a product's engine, and the target whose tables answer for it here (C71, C84, U190).
+
+    What the system reports is the published read, else the target that the product is mapped to, where some device
+    reports that name or the compile name is another one.
+    """
+    names = store.load("names")
+    product = names["variants"].get(product, {}).get("product", product)
+    row, record = names["products"][product], devices.chip_records()[product]
+    reported, tables = record.reported, fact(row, key="target", about=f"target of product {product}")
+    if not reported.known and (row["target"] != record.compile.value or row["target"] in names["runtime"]):
+        reported = replace(tables, confidence="inferred")
+    shown = {"reported by the system": reported, "given to a compiler": record.compile}
+    if record.other.known:
+        shown["also seen as"] = replace(record.other, confidence="inferred")
+    if record.compile.value != row["target"]:
+        tables = Fact(row["target"], ("C84",), "inferred", tables.about, "a choice", "U190")
+    return {**shown, "tables used here": tables}
 
 
 def chip_label(name: str) -> str:
@@ -112,8 +139,17 @@ def chip_labels(names: Iterable[str]) -> str:
 def in_reading_order(names: Iterable[str]) -> list[str]:
     """Chips as people look for them: Macs, then phones, then compiler targets that no product carries."""
     products = list(store.load("names")["products"])
-    place = {name: products.index(label) for name in names if (label := chip_label(name)) in products}
+    place = {name: products.index(label) for name in names if (label := _product_label(name)) in products}
     return sorted(names, key=lambda name: place.get(name, len(products)))
+
+
+def _product_label(name: str) -> str:
+    """The product that a name leads to; its label where it leads to none."""
+    try:
+        product = resolve(name).target.product
+    except UnknownNameError:
+        product = None
+    return store.load("names")["variants"].get(product, {}).get("product", product) or chip_label(name)
 
 
 def with_label(text: str, chip: Target, label: str | None = None) -> str:
@@ -163,7 +199,7 @@ def _why_no_family(name: str) -> str:
 
 def _key(name: str) -> str:
     """Case, spaces, hyphens, underscores and a leading 'Apple' do not matter."""
-    key = "".join(name.casefold().split()).replace("-", "").replace("_", "")
+    key = re.sub(r"[\s\-_()]", "", name.casefold())
     return key.removeprefix("apple") or key
 
 
@@ -189,16 +225,78 @@ def _find_compiler(key: str) -> _Match | None:
 
 
 def _find_product(key: str) -> _Match | None:
-    name = _index("products").get(key)
-    return None if name is None else _row("product", name, store.load("names")["products"][name])
+    names, index = store.load("names"), _index("products")
+    variant = _index("variants").get(key)
+    if variant is not None:
+        row = names["variants"][variant]
+        product = names["products"][row["product"]]
+        return variant, compiler_target(product["target"]), _row("product", variant, product)[2]
+    name = index.get(key) or index.get(f"{key}bionic")
+    if name is None:
+        _refuse_chip(key)
+    return None if name is None else _row("product", name, names["products"][name])
+
+
+def _refuse_chip(key: str) -> None:
+    """An error for a chip whose engine no program reaches: Core ML cannot use it, or its target has no name."""
+    for name in devices.chip_records():
+        if key in (_key(name), _key(name).removesuffix("bionic")):
+            _product_of(name)
+
+
+def _product_of(chip: str, t_number: str | None = None) -> _Match:
+    """The product of a chip that a device carries, or the reason why there is none."""
+    record, names = devices.chip_records()[chip], store.load("names")
+    if record.usable is False:
+        raise UnknownNameError(
+            f"{chip}: its engine of {record.cores} cores cannot be used from Core ML (HOLD, C86); "
+            "choose A12 Bionic or newer"
+        )
+    if not record.compile.known:
+        raise UnknownNameError(
+            f"{chip}: its engine of {record.cores} cores has no published target name (C86), and its tables are not "
+            "known; choose another chip"
+        )
+    variants = names["variants"].items()
+    part = next((name for name, row in variants if t_number and row.get("t_number") == t_number), chip)
+    match = _find_product(_key(part))
+    if match is None:
+        raise UnknownNameError(f"{chip}: names.json has no such product")
+    return match
 
 
 def _find_soc(key: str) -> _Match | None:
-    # T600x stands for every die of that series: T6000, T6001, T6002.
-    name = _index("socs").get(key)
-    if name is None and key[-1:].isdigit():
-        name = _index("socs").get(key[:-1] + "x")
-    return None if name is None else _row("SoC", name, store.load("names")["socs"][name])
+    """A chip by its full T number. A number that two chips share, or a series such as T600x, asks for more (C85)."""
+    chips = devices.chips_with_number(key)
+    if len(chips) > 1:
+        for chip in chips:
+            _product_of(chip)  # where no chip with that number has a target, that is the reason
+        products = " or ".join(f"'product:{chip}'" for chip in chips)
+        raise UnknownNameError(f"{key.upper()} is shared by {' and '.join(chips)} (C85); write {products}")
+    if chips:
+        product, found, evidence = _product_of(chips[0], key)
+        return key.upper(), found.of_product(product), evidence
+    series = devices.numbers_like(key) if re.fullmatch(r"t\d{3}x", key) else {}
+    if series:
+        listed = ", ".join(f"{number.upper()} ({chip})" for number, chip in series.items())
+        raise UnknownNameError(f"{key!r} is a series of chips (C85); write the full number: {listed}")
+    return None
+
+
+def _find_device(name: str) -> _Match | None:
+    """A device by identifier or marketing name, with the chip inside."""
+    found = devices.find_devices(name)
+    if not found:
+        return None
+    if len(devices.chips_of(found)) > 1:
+        raise devices.ambiguous(name.strip(), found)
+    label, parts = devices.one_name(name, found), {device.t_number for device in found}
+    try:
+        product, target, evidence = _product_of(found[0].chip, parts.pop() if len(parts) == 1 else None)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{label}: {error}") from None
+    source = tuple(dict.fromkeys((*found[0].fact.source, *evidence.source)))
+    return label, target.of_product(product), replace(evidence, source=source)
 
 
 def _find_runtime(key: str) -> _Match | None:
@@ -210,6 +308,7 @@ _LOOKUPS: dict[str, Callable[[str], _Match | None]] = {
     "compiler": _find_compiler,
     "product": _find_product,
     "soc": _find_soc,
+    "device": _find_device,
     "runtime": _find_runtime,
 }
 
@@ -217,7 +316,12 @@ _LOOKUPS: dict[str, Callable[[str], _Match | None]] = {
 def _names_of(kind: str) -> list[str]:
     if kind == "compiler":
         return list(target_names())
-    return list(store.load("names")[{"product": "products", "soc": "socs", "runtime": "runtime"}[kind]])
+    if kind == "device":
+        return devices.device_names()
+    if kind == "soc":
+        return [number.upper() for chip in devices.chip_records().values() for number in chip.t_numbers]
+    names = store.load("names")
+    return list(names["runtime"] if kind == "runtime" else [*names["products"], *names["variants"]])
 
 
 @cache
@@ -239,6 +343,20 @@ def _ambiguous(name: str, key: str) -> UnknownNameError:
         f"{name!r} is ambiguous: it is the compiler's family {member.name} ({targets}) and not the phone chip "
         f"of that name (C36); name the target{hint}"
     )
+
+
+@cache
+def _is_like_a_product(name: str) -> bool:
+    """Whether a compiler target reads like a product, as m9 does, and is none."""
+    letters = {product[0].casefold() for product in store.load("names")["products"]}
+    return name in target_names() and name[0] in letters and name[1:].isdigit()
+
+
+def refuse_target_like_a_product(name: str) -> None:
+    """An error for the plain name of a compiler target that people would take for a product: m9, m11, m12."""
+    key = _key(name)
+    if _is_like_a_product(key) and _index("products").get(key) is None:
+        raise UnknownNameError(f"{name.strip()!r} is a compiler target, no product is called that; write target:{key}")
 
 
 def _unknown(name: str, known: list[str] | tuple[str, ...], what: str) -> UnknownNameError:
@@ -266,19 +384,23 @@ GROUPS = {
 """Words for several chips, and what they mean."""
 
 
-def chip_list(asked: str, option: str = "--target") -> list[str]:
+def chip_list(asked: str, option: str = "--target", *, typed: bool = False) -> list[str]:
     """The names in a list, each once: parts separated by commas, each a name, a range (``m1..m6``) or a group.
+    The comma of an identifier (``Mac18,5``) belongs to it. Of what a person ``typed``, a target that is called
+    like a product (``m9``) needs its prefix.
 
     A range counts the number in a name: ``m1 pro..m3 pro`` are three chips, ``h13g..h15g`` three targets. An unknown
     name is an error that lists the nearest names.
     """
     names: list[str] = []
-    for part in (part.strip() for part in asked.split(",")):
+    for part in devices.split_names(asked):
         if part.casefold() in GROUPS:
             names += _group(part.casefold())
         elif ".." in part:
             names += _range(part, option)
         elif part:
+            if typed:
+                refuse_target_like_a_product(part)
             names.append(part)
     if not names:
         raise AneforgeError(

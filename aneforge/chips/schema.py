@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from aneforge.chips import store
-from aneforge.chips.evidence import CONFIDENCE
+from aneforge.chips.evidence import CATALOGUED, CONFIDENCE
 from aneforge.chips.families import Family, Family8
 
+_WORDS = (*CONFIDENCE, *CATALOGUED)
 _STATUSES = {"native", "decompose", "reject", "special", "bridge", "gated", "none"}
 _OFFSET = re.compile(r"0x[0-9a-f]+(\.\.0x[0-9a-f]+)?$")
 
@@ -49,8 +50,8 @@ def _evidence_table(document: dict[str, Any]) -> Iterator[str]:
             if known and source not in known:
                 yield f"evidence {number} names source {source!r}, which sources.json does not have"
         for word in _confidences(row[1]):
-            if word.split()[0] not in CONFIDENCE:
-                yield f"evidence {number} has confidence {word!r}; allowed: {', '.join(CONFIDENCE)}"
+            if word.split()[0].rstrip(",") not in _WORDS:
+                yield f"evidence {number} has confidence {word!r}; allowed: {', '.join(_WORDS)}"
 
 
 def _evidence_use(document: dict[str, Any], size: int) -> Iterator[str]:
@@ -64,8 +65,8 @@ def _evidence_use(document: dict[str, Any], size: int) -> Iterator[str]:
                 if number is not None and not (isinstance(number, int) and -1 <= number < size):
                     yield f"{path}: evidence number {number!r} is outside the table of {size}"
             conf = node.get("conf")
-            if isinstance(conf, str) and conf.split()[0] not in CONFIDENCE:
-                yield f"{path}: confidence {conf!r}; allowed: {', '.join(CONFIDENCE)}"
+            if isinstance(conf, str) and conf.split()[0].rstrip(",") not in _WORDS:
+                yield f"{path}: confidence {conf!r}; allowed: {', '.join(_WORDS)}"
             stack += [(f"{path}, {key}", value) for key, value in node.items() if key not in ("e", "conf")]
         elif isinstance(node, list):
             stack += [(f"{path}, entry {number}", value) for number, value in enumerate(node)]
@@ -144,13 +145,27 @@ def _names(document: dict[str, Any]) -> Iterator[str]:
     from aneforge.chips.chip import target_names
 
     known = set(target_names())
-    for section in ("products", "socs", "runtime"):
+    for name, row in document["variants"].items():
+        if row["product"] not in document["products"]:
+            yield f"variants, {name}: product {row['product']!r} does not exist"
+    for section in ("products", "runtime"):
         for name, row in document[section].items():
             if row["target"] not in known:
                 yield f"{section}, {name}: target {row['target']!r} does not exist"
     for name, row in document["inherits"].items():
         if name not in known or row["from"] not in known:
             yield f"inherits, {name}: {row['from']!r} or {name!r} does not exist"
+
+
+def _devices(document: dict[str, Any]) -> Iterator[str]:
+    chips = {row["soc"]: row for row in document["chips"]}
+    products = store.load("names")["products"]
+    for row in document["devices"]:
+        if row["soc"] not in chips:
+            yield f"devices, {row['identifier']}: chip {row['soc']!r} is not one of the chips"
+    for name, row in chips.items():
+        if "compile" in row and name not in products:
+            yield f"chips, {name}: has a compile name, but names.json has no such product"
 
 
 def _vocabulary(document: dict[str, Any]) -> Iterator[str]:
@@ -229,5 +244,6 @@ _CHECKS = {
     "ops": _ops,
     "limits": _limits,
     "names": _names,
+    "devices": _devices,
     "vocabulary": _vocabulary,
 }

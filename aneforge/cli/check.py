@@ -7,6 +7,7 @@ from aneforge.cli import say
 from aneforge.cli.notes import working
 from aneforge.cli.options import ModelFile
 from aneforge.study.checking import check
+from aneforge.study.shapes import check_shapes, open_shapes
 
 COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "placement": "yellow", "decompose": "cyan"}
 
@@ -22,7 +23,11 @@ def run(
     """Print the report; 1 if a chip that was asked for does worse than allowed."""
     file = ModelFile.of(model)
     with working(f"checking {file.name} on {chips}"):
-        report = check(file.path, chips, route, fail_on, **file.options)
+        shapes = open_shapes(file.path, file.asked, file.function)
+        if shapes is None:
+            report = check(file.path, chips, route, fail_on, **file.options)
+        else:
+            report = check_shapes(file.path, chips, route, fail_on, dims=file.asked, function=file.function)
         answer = text.as_json(report.to_json()) if as_json else report.text(_painted, everything)
     print(answer)
     return 0 if report.ok else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import wraps
@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from aneforge.chips.names import chip_list
 from aneforge.cli import say
 from aneforge.cli.options import Dims, Function, ModelFile
 
@@ -66,6 +67,7 @@ _TAKES = {
     "region": "NUMBER",
     "resume": "FILE",
     "route": "ROUTE",
+    "runtime": "NAME",
     "runtimes": "NAMES",
     "samples": "COUNT",
     "sarif": "FILE",
@@ -78,7 +80,7 @@ _TAKES = {
     "source": "NAME",
     "sparsity": "SHARE",
     "steps": "COUNT",
-    "system": "NAME",
+    "system": "VERSION",
     "target": "CHIPS",
     "target_error": "ERROR",
     "task": "NUMBER",
@@ -158,6 +160,8 @@ LOOK_UP, CHECK, COMPILE = "Look up", "Check", "Compile"
 RUN, MEASURE, DEPLOY = "Run", "Measure", "Deploy"
 _PANELS = (LOOK_UP, CHECK, COMPILE, RUN, MEASURE, DEPLOY)
 
+_CHIPS = ("target", "against_target")
+"""Parameters that name chips."""
 _Added = dict[str, tuple[Any, Any]]  # the annotation and the default of each option, by its parameter
 _NoCache = Annotated[bool, typer.Option("--no-cache", help="Import the model file again, and store nothing.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only, no notes.")]
@@ -165,6 +169,21 @@ _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print on stderr
 _Color = Annotated[str, typer.Option("--color", help="Use colours: auto, always or never.")]
 _OF_A_FILE: _Added = {"dim": (Dims, None), "function": (Function, None)}
 _VOICE: _Added = {"quiet": (_Quiet, False), "verbose": (_Verbose, False), "color": (_Color, "auto")}
+
+_System = Annotated[
+    str | None,
+    typer.Option("--os", help="The system: 26.5, 27.2, 'iOS 18' and so on (default: the newest known, ANEFORGE_OS)."),
+]
+_Runtime = Annotated[
+    str | None,
+    typer.Option(
+        "--runtime",
+        help="Who runs the model: coreml, coreai or direct (default: who reads the file, "
+        "ANEFORGE_RUNTIME; else all that the engine can take).",
+    ),
+]
+_AXES: _Added = {"system": (_System, None), "runtime": (_Runtime, None)}
+"""What a verdict depends on beside the model and the chip."""
 
 Declared = Callable[..., None]
 
@@ -177,12 +196,13 @@ class Commands:
         settings = {"cls": ListedCommands, "no_args_is_help": True, "rich_markup_mode": None, **settings}
         self.typer = typer.Typer(name=name, help=purpose, **settings)
 
-    def add(self, name: str | None = None) -> Callable[[Declared], Declared]:
-        """Declare a command; its name is the function's unless another is given."""
+    def add(self, name: str | None = None, judges: bool = False) -> Callable[[Declared], Declared]:
+        """Declare a command; its name is the function's unless another is given. One that ``judges`` a model takes the
+        system and the runtime that the answer is about."""
 
         def register(function: Declared) -> Declared:
             command = self.typer.command(name, cls=HelpfulCommand, rich_help_panel=self.panel)
-            command(_with_common_options(function))
+            command(_with_common_options(function, judges))
             return function
 
         return register
@@ -195,18 +215,27 @@ class Commands:
             app.add_typer(self.typer, name=self.name, rich_help_panel=self.panel)
 
 
-def _with_common_options(function: Declared) -> Declared:
-    """The command with the options that all have after its own, and those of a model file if it takes one."""
+def _with_common_options(function: Declared, judges: bool) -> Declared:
+    """The command with the options that all have after its own, those of a model file if it takes one, and those that
+    a verdict depends on."""
     hints = get_type_hints(function, include_extras=True)
     model = next((name for name, hint in hints.items() if ModelFile in get_args(hint)[:1]), None)
-    added = {**(_OF_A_FILE if model else {}), **({"no_cache": (_NoCache, False)} if model else {}), **_VOICE}
+    added = {
+        **(_AXES if judges else {}),
+        **(_OF_A_FILE if model else {}),
+        **({"no_cache": (_NoCache, False)} if model else {}),
+        **_VOICE,
+    }
 
     @wraps(function)
     def command(*values: Any, **named: Any) -> None:
         say.set_voice(**{name: named.pop(name) for name in _VOICE})
+        if function.__name__ != "compare":  # which takes float64 beside the chips
+            _check_chips(named)
         if model is not None:
             named[model] = replace(named[model], dims=named.pop("dim") or (), function=named.pop("function"))
-        with _cache_off() if named.pop("no_cache", False) else nullcontext():
+        axes = _asked_axes(named.pop("system"), named.pop("runtime")) if judges else nullcontext()
+        with axes, _cache_off() if named.pop("no_cache", False) else nullcontext():
             function(*values, **named)
 
     signature = inspect.signature(function)
@@ -218,6 +247,27 @@ def _with_common_options(function: Declared) -> Declared:
     command.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
     command.__annotations__ = {**hints, **{name: kind for name, (kind, _) in added.items()}}
     return command
+
+
+def _asked_axes(os: str | None, runtime: str | None) -> AbstractContextManager[None]:
+    """The system and the runtime as settings while the command runs, in this process and in its workers."""
+    if os is None and runtime is None:
+        return nullcontext()
+    from aneforge.chips import systems
+    from aneforge.process import settings
+    from aneforge.study import placement
+
+    asked = {systems.SETTING: None if os is None else systems.system(os)}
+    if runtime is not None:
+        asked[placement.SETTING] = placement.runtimes_of([runtime])[0].name
+    return settings(asked)
+
+
+def _check_chips(named: Mapping[str, Any]) -> None:
+    """Refuse an unknown chip at once: a large model can take a minute to load."""
+    for name in _CHIPS:
+        if isinstance(asked := named.get(name), str):
+            chip_list(asked, f"--{name.replace('_', '-')}", typed=True)
 
 
 def _cache_off() -> AbstractContextManager[None]:

@@ -24,7 +24,8 @@ from aneforge.version import __version__
 SETTINGS = {
     "ANEFORGE_TARGET": "the chip of this machine",
     "ANEFORGE_TARGETS": "the chips of commands that name none (m1..m6)",
-    "ANEFORGE_OS": "the version of macOS that verdicts are about (the newest known)",
+    "ANEFORGE_OS": "the version of the system that verdicts are about (the newest known)",
+    "ANEFORGE_RUNTIME": "who runs a model: coreml, coreai or direct (who reads its file, else nobody)",
     "ANEFORGE_NATIVE": "0 turns the native kernel off",
     "ANEFORGE_NATIVE_PATH": "the instruction set of the native kernel",
     "ANEFORGE_THREADS": "how many threads a simulation may use",

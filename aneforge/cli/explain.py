@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aneforge import text
 from aneforge.chips import store
+from aneforge.chips.devices import rules
 from aneforge.chips.evidence import conflicts, sources
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.text import wrapped
@@ -13,6 +14,10 @@ def show(number: str, as_json: bool) -> None:
     wanted = number.strip()
     if wanted in sources():
         _print({"source": wanted, "what": sources()[wanted]}, as_json)
+        return
+    rule = rules().get(wanted.upper())
+    if rule is not None:
+        _print(rule, as_json)
         return
     conflict = conflicts().get(wanted.upper())
     if conflict is None:

@@ -44,6 +44,11 @@ class ModelFile:
         """``dims`` and ``function``, as the functions of the library take them."""
         return {"dims": _sizes(self.dims), "function": self.function}
 
+    @property
+    def asked(self) -> dict[str, int | tuple[int, int]]:
+        """What ``--dim`` gives: sizes, and ranges as first and last (``seq=1..512``)."""
+        return _asked(self.dims)
+
 
 def load_model(model: str | ModelFile) -> Graph:
     """The graph in the file."""
@@ -55,12 +60,31 @@ def load_model(model: str | ModelFile) -> Graph:
 
 def _sizes(options: Sequence[str]) -> dict[str, int]:
     sizes = {}
+    for name, size in _asked(options).items():
+        if not isinstance(size, int):
+            text = f"{name}={size[0]}..{size[1]}"
+            raise AneforgeError(
+                f"--dim {text}: this command takes one size. Write for instance --dim {name}={size[1]}."
+            )
+        sizes[name] = size
+    return sizes
+
+
+def _asked(options: Sequence[str]) -> dict[str, int | tuple[int, int]]:
+    """Sizes, and ranges as first and last."""
+    asked: dict[str, int | tuple[int, int]] = {}
     for option in options:
         name, _, size = option.rpartition("=")
-        if not name or not size.isdigit() or int(size) < 1:
+        first, dots, last = size.partition("..")
+        is_number = first.isdigit() and int(first) >= 1 and (last.isdigit() or not dots)
+        if not name or not is_number:
             raise AneforgeError(f"--dim {option}: the form is NAME=SIZE. Write for instance --dim batch=1.")
-        sizes[name] = int(size)
-    return sizes
+        if dots and int(last) < int(first):
+            raise AneforgeError(
+                f"--dim {option}: the range ends before it begins. Write --dim {name}={last}..{first}."
+            )
+        asked[name] = (int(first), int(last)) if dots and int(last) > int(first) else int(first)
+    return asked
 
 
 # Chips.
@@ -73,12 +97,18 @@ def complete_chips(typed: str) -> list[str]:
     """What the last part of a list of chips may become, for the shell."""
     from aneforge.chips import store
     from aneforge.chips.chip import target_names
+    from aneforge.chips.devices import device_names, split_names
     from aneforge.chips.names import GROUPS
 
-    before, comma, last = typed.rpartition(",")
+    last = split_names(typed)[-1]
+    before = typed[: len(typed) - len(last)]
     products = [name.casefold().replace(" ", "-") for name in store.load("names")["products"]]
-    known = dict.fromkeys([*products, *target_names(), *GROUPS])
-    return [f"{before}{comma}{name}" for name in known if name.startswith(last.casefold())]
+    known = dict.fromkeys([*products, *device_names(), *target_names(), *GROUPS])
+    return [f"{before}{name}" for name in known if last or name not in device_names() if _starts(name, last)]
+
+
+def _starts(name: str, typed: str) -> bool:
+    return name.casefold().startswith(typed.casefold())
 
 
 def chips_option(what: str = "Chips", words: str | None = None) -> Any:
@@ -105,11 +135,15 @@ def model_argument(words: str) -> Any:
 AModel = Annotated[
     ModelFile,
     model_argument(
-        "A model: .onnx, .mlpackage, .mlmodel, .mil, .pt2, .aimodel, a netplist, FILE.py:NAME or a saved graph."
+        "A model: .onnx, .mlpackage, .mlmodel, .mlmodelc, .mil, .pt2, .aimodel, a netplist, FILE.py:NAME or a saved "
+        "graph."
     ),
 ]
 Dims = Annotated[
-    list[str] | None, typer.Option("--dim", help="Set a symbolic dimension of the file, NAME=SIZE; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--dim", help="Set a symbolic dimension of the file, NAME=SIZE; repeatable. check also takes NAME=FIRST..LAST."
+    ),
 ]
 Function = Annotated[str | None, typer.Option("--function", help="Choose a function of a file that holds several.")]
 Input = Annotated[

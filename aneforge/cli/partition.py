@@ -8,7 +8,7 @@ from aneforge.cli.options import ModelFile
 from aneforge.study.plan import partition
 
 
-def run(model: str | ModelFile, chips: str, by: str, as_json: bool, everything: bool = False) -> None:
+def run(model: str | ModelFile, chips: str, by: str | None, as_json: bool, everything: bool = False) -> None:
     file = ModelFile.of(model)
     with working(f"splitting {file.name} for {chips}"):
         split = partition(file.path, chips, by, **file.options)

@@ -13,7 +13,7 @@ from aneforge.chips.families import MIN_FAMILY, Family
 from aneforge.chips.formats import image_formats
 from aneforge.chips.hal import HalField
 from aneforge.chips.limits import SEED_NAMES, limit_fact, limit_names, slice_saturates
-from aneforge.chips.names import chip_list, resolve
+from aneforge.chips.names import Resolution, chip_list, engine_names, resolve
 from aneforge.chips.ops import op_routes
 from aneforge.chips.streams import encoding_names, stream_fact
 
@@ -68,7 +68,7 @@ def _row(target: Target) -> tuple[Any, ...]:
 def show_one(name: str, as_json: bool) -> None:
     resolution = resolve(name)
     target = resolution.target
-    sections = dict(_sections(target))
+    sections = {**_engine_sections(resolution), **dict(_sections(target))}
     if as_json:
         record = {
             "asked": name,
@@ -87,6 +87,14 @@ def show_one(name: str, as_json: bool) -> None:
         print(f"\n{heading}{f' ({missing} not published)' if missing else ''}")
         print(text.pairs((field, _short(fact), fact.label()) for field, fact in known.items()))
     _print_conflicts([fact for section in sections.values() for fact in section.values()])
+
+
+def _engine_sections(resolution: Resolution) -> dict[str, dict[str, Fact[Any]]]:
+    """Both names of the engine: of the product that was named, or of every product that has the target."""
+    product = resolution.target.product
+    if product is not None:
+        return {"engine names": engine_names(product)}
+    return {f"engine names of {chip}": engine_names(chip) for chip in resolution.target.chips}
 
 
 def _sections(target: Target) -> Iterator[tuple[str, dict[str, Fact[Any]]]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aneforge.errors import LoadError
 from aneforge.files import regular_file
 from aneforge.formats.cache import load_once
+from aneforge.formats.kinds import ending_of
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
 from aneforge.graph.recognise import recognised
@@ -50,6 +51,9 @@ FORMATS: dict[str, Format] = {
     ".onnx": Format("ONNX", "aneforge.formats.onnx.adapter:read"),
     ".mlpackage": Format("Core ML package", "aneforge.formats.coreml:read", ("dims", "fixed", "function"), True),
     ".mlmodel": Format("Core ML model", "aneforge.formats.coreml:read", ("dims", "fixed", "function")),
+    ".mlmodelc": Format(
+        "compiled Core ML model", "aneforge.formats.coreml:read_compiled", ("dims", "fixed", "function"), True
+    ),
     ".mil": Format("MIL text", "aneforge.formats.coreml:read_text", ("dims", "fixed", "function")),
     ".pt2": Format("PyTorch exported program", "aneforge.formats.pytorch.adapter:read"),
     ".aimodel": Format("Core AI", "aneforge.formats.coreai.adapter:read", ("function",), True),
@@ -57,8 +61,6 @@ FORMATS: dict[str, Format] = {
     ".net": Format("netplist", "aneforge.formats.netplist:read", ("function",), converted=False),
 }
 """The formats that are read besides aneforge's own archive, by file name extension."""
-
-_CONTAINERS = (".hwx", ".anec")
 
 for _package in ("coreai", "coreml", "onnx", "pytorch"):
     import_module(f"{__name__}.{_package}")  # small: each says who computes its host ops, and imports no reader
@@ -73,12 +75,9 @@ def load(
     """The graph in a model file. ``dims`` gives values to the symbolic dimensions of its inputs, ``fixed`` to inputs
     that are the same in every run (sizes, axes, masks). ``function`` names one of several functions in the file."""
     file = Path(path)
-    model_format = FORMATS.get(file.suffix.casefold())
     if not file.exists():
         raise LoadError(f"{str(path)!r}: no such file; check the path")
-    if file.is_dir() and (model_format is None or not model_format.folder):
-        ends = " or ".join(end for end, model_format in FORMATS.items() if model_format.folder)
-        raise LoadError(f"{file.name} is a folder; models that are folders end in {ends}")
+    model_format = FORMATS.get(ending_of(file))
     if not file.is_dir():
         regular_file(file, file.name)
     options = {"dims": dict(dims or {}), "fixed": dict(fixed or {}), "function": function}
@@ -89,11 +88,6 @@ def load(
         format_name = model_format.name if model_format else "a saved graph"
         raise LoadError(f"{file.name}: {format_name} does not take {unused[0]}; it is for {takers}")
     if model_format is None:
-        if file.suffix.casefold() in _CONTAINERS:  # what was rewritten, fused and placed is no model any more
-            raise LoadError(
-                f"{file.name}: a compiled program, not a model. Use aneforge inspect or aneforge run; give this "
-                "command the model that it was compiled from"
-            )
         with made_from(file.name):
             return load_graph(file)
     return model_format.read(file, **options)

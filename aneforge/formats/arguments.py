@@ -87,9 +87,8 @@ def _read(spec: str, dims: Mapping[str, int] | None, function: str | None) -> Gr
 
     path, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
     file = Path(path)
-    if not file.exists() or (file.is_dir() and file.suffix.casefold() not in FORMATS):
-        problem = "this folder is not a model" if file.exists() else "no such file"
-        raise LoadError(f"{path}: {problem}. Give FILE.py:NAME, a saved graph, or {', '.join(FORMATS)}.")
+    if not file.exists():
+        raise LoadError(f"{path}: no such file. Give FILE.py:NAME, a saved graph, or {', '.join(FORMATS)}.")
     if file.suffix != ".py":
         return load(file, dims, function=function)
     if dims or function:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from aneforge.errors import LoadError
+from aneforge.errors import GraphError, LoadError
 from aneforge.formats import FORMATS
+from aneforge.formats.kinds import kind_of_folder
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -41,7 +42,16 @@ def as_tensor(value: Value | None) -> Tensor:
     if isinstance(value, Encoded):
         return const(value)
     numbers = np.asarray(value)
-    return const(numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64))
+    try:
+        return const(numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64))
+    except GraphError:
+        if holds_nan(numbers):
+            raise NoForm("it reads a constant that holds NaN, and a stored weight cannot hold one") from None
+        raise
+
+
+def holds_nan(numbers: Array) -> bool:
+    return numbers.dtype.kind == "f" and bool(np.isnan(numbers).any())
 
 
 def number(value: Value | None, what: str) -> float:
@@ -93,7 +103,7 @@ def model_files(folder: Path) -> list[Path]:
                 continue
             model_format = FORMATS.get(entry.suffix.casefold())
             if entry.is_dir():
-                if model_format is not None and model_format.folder:
+                if (model_format is not None and model_format.folder) or kind_of_folder(entry) is not None:
                     files.append(entry)
                 elif not entry.is_symlink():  # a link may lead back
                     waiting.append(entry)

@@ -29,6 +29,8 @@ class Origin(NamedTuple):
     """The path of the module that wrote it, where the file says so (PyTorch)."""
     line: str = ""
     """The line of the model's own code, where the file says so."""
+    dtype: str = ""
+    """The type that it computes in, where the file binds the runtime to it and it is not the engine's: ``fp32``."""
 
 
 Origins = tuple[Origin, ...]
@@ -45,6 +47,8 @@ class FileNodes:
     nodes: list[Origin] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)
     """By the number of a node, what became of it."""
+    runtime: str = ""
+    """Who runs such a file (``coreml``, ``coreai``); empty where it has to be converted first."""
 
     def append(self, other: FileNodes | None, graph_nodes: Iterable[Tensor]) -> None:
         """Add the nodes of another part of the file behind these, and number those of its graph likewise."""
@@ -68,17 +72,23 @@ class FileNodes:
 
     def to_json(self) -> dict[str, Any]:
         reasons = {str(number): reason for number, reason in self.reasons.items()}
-        return {"nodes": [list(origin) for origin in self.nodes], "reasons": reasons}
+        return {"nodes": [list(origin) for origin in self.nodes], "reasons": reasons, "runtime": self.runtime}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FileNodes:
         nodes = [_read(record) for record in document["nodes"]]
-        return cls(nodes, {int(number): str(reason) for number, reason in document["reasons"].items()})
+        reasons = {int(number): str(reason) for number, reason in document["reasons"].items()}
+        return cls(nodes, reasons, str(document.get("runtime", "")))
 
 
 def _read(record: Sequence[Any]) -> Origin:
     number, *words = record
     return Origin(int(number), *map(str, words))
+
+
+def kept_type(origins: Origins) -> str:
+    """The type that a file binds the runtime to for a node of these origins; empty where the engine's own will do."""
+    return next((origin.dtype for origin in origins if origin.dtype), "")
 
 
 def merged(*groups: Origins) -> Origins:

@@ -70,7 +70,7 @@ def arithmetics(splits: Mapping[str, Partition]) -> dict[str, Target]:
 
 def divergence_rows(study: Study, max_abs: float | None) -> tuple[tuple[DivergenceRow, ...], str]:
     """The nodes that can differ, by reason, and a sentence on which chips were compared."""
-    graph, splits = study.graph, study.partitions()
+    graph, splits = study.graph, study.judged()
     chips = list(arithmetics(splits).items())
     size = size_of({name: splits[name] for name, _ in chips})
     unknown = [chip_label(name) for name, split in splits.items() if split.runs and not split.target.meets_floor]
@@ -133,7 +133,7 @@ def risks_by_chip(study: Study, max_abs: float | None) -> dict[str, Risks]:
     """What each chip can lose, for inputs up to a magnitude."""
     return {
         name: risks_of_chip(study, name, ranges_of(study.graph, [chip], max_abs, None, None))
-        for name, chip in arithmetics(study.partitions()).items()
+        for name, chip in arithmetics(study.judged()).items()
     }
 
 

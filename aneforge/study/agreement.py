@@ -17,6 +17,7 @@ from typing import Any
 
 from aneforge.chips import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.chips import target as target_of
+from aneforge.chips.systems import system_of_report
 from aneforge.compiler.legal.findings import VERDICTS as WORDS
 from aneforge.compiler.legal.findings import Finding
 from aneforge.compiler.legal.judge import judge, run_time_only
@@ -42,6 +43,9 @@ _SENTENCES: tuple[tuple[str | None, str, str], ...] = (
     (None, r"running maximum", "softmax-in-blocks"),
     (None, r"linear,.*hard[-_ ]?swish", "linear-before-hard-swish"),
     (None, r"\bisnan\b", "test-for-nan"),
+    ("chain:attention", r"@ K\^T, (softmax|.*real_div)\b.*@ V|matmul,.*softmax, matmul", "softmax-between-products"),
+    (None, r"chain of matmuls between computed", "products-of-products-in-a-row"),
+    (None, r"padded along the channels.* and added", "padded-values-added"),
 )
 """The op of a row (None: any), the wording of its graph, and the pattern that it describes."""
 
@@ -121,6 +125,8 @@ def settings_of(op: str, attrs: Mapping[str, Any], shapes: Shapes) -> dict[str, 
         settings |= {name: attrs["repeat"] for start, name in counted.items() if op.startswith(start)}
     if "one softmax over" in text and first:
         settings["attended_keys"] = first[-1]  # the product behind it is contracted over all of them at once
+    if padded := re.search(r"padded along the channels to (\d+)", text):
+        settings["padded_channels"] = int(padded[1])
     if isinstance(lowering, str):
         settings["form"] = next((form for named, word, form in _FORMS if named == op and word in lowering), None)
     if attrs.get("mask") == "per head":
@@ -183,7 +189,7 @@ def verdict(row: Mapping[str, Any]) -> Answer:
     route = _field(row, "route", str, "conversion")
     if route not in ROUTES:
         raise QueryError(f"route: {route!r} is not a route; choose one: {', '.join(ROUTES)}")
-    judged = judge(query, target_of_row(row), route)
+    judged = judge(query, target_of_row(row), route, system_of_report(str(row.get("os") or "")))
     findings = judged.findings
     if row.get("compile_host"):  # compiled for the target and never run there
         findings = tuple(finding for finding in findings if not run_time_only(finding))

@@ -21,6 +21,7 @@ from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError, Refusal
 from aneforge.compiler.survey import Surveyed, survey
 from aneforge.graph.graph import Graph
+from aneforge.graph.origins import kept_type
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import is_integer_view
@@ -216,9 +217,9 @@ def _content(shelf: Shelf) -> bytes:
 
 
 def content_of(graph: Graph) -> bytes:
-    """A digest of all that answers depend on: every node with its operands, name, line and weight, the outputs, the
-    states and the route. Signatures are interned and weights shared, so their identities stand for their content; the
-    digest holds as long as the graph lives."""
+    """A digest of all that answers depend on: every node with its operands, name, line, weight and the type that its
+    file keeps, the outputs, the states and the route. Signatures are interned and weights shared, so their identities
+    stand for their content; the digest holds as long as the graph lives."""
     position = {node.uid: number for number, node in enumerate(graph.nodes)}
     nodes = [
         (
@@ -227,6 +228,7 @@ def content_of(graph: Graph) -> bytes:
             node.name,
             node.where,
             None if node.weight is None else id(node.weight),
+            kept_type(node.origins),
         )
         for node in graph.nodes
     ]

@@ -31,6 +31,8 @@ def check(
     route: str | None = None,
     fail_on: str = "reject,oversize",
     *,
+    os: str | None = None,
+    runtime: str | None = None,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
 ) -> Check:
@@ -43,8 +45,10 @@ def check(
     separated by commas, or none. A chip that runs the model in part refuses some of it, so it fails by default;
     ``.verdicts`` says how much runs. ``print`` shows the whole report; ``check(...)["m1"]`` is the report of one chip
     (:class:`Preflight`).
+
+    ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`.
     """
-    return Check(Study(model, target, route=route, dims=dims, function=function), fail_on)
+    return Check(Study(model, target, route=route, os=os, runtime=runtime, dims=dims, function=function), fail_on)
 
 
 class Check(ByChip[Preflight]):
@@ -58,8 +62,19 @@ class Check(ByChip[Preflight]):
 
     @property
     def failed(self) -> list[str]:
-        """The chips on which an outcome of ``fail_on`` occurs."""
-        return [name for name, result in self.items() if any(result.counts[grade] for grade in self.fail_on)]
+        """The chips on which an outcome of ``fail_on`` occurs, or from whose engine the runtime that was asked about
+        keeps a part."""
+        refused = {name for name, split in self.partitions.items() if split.kept_off} if self._fails_off_engine else ()
+        return [
+            name
+            for name, result in self.items()
+            if name in refused or any(result.counts[grade] for grade in self.fail_on)
+        ]
+
+    @property
+    def _fails_off_engine(self) -> bool:
+        """What a runtime keeps off the engine is refused, where the question is about that runtime."""
+        return self._study.by_runtime and "reject" in self.fail_on
 
     @property
     def ok(self) -> bool:
@@ -69,7 +84,7 @@ class Check(ByChip[Preflight]):
     @property
     def partitions(self) -> dict[str, Partition]:
         """How each chip would run the model, in regions of the engine and the host."""
-        return self._study.partitions()
+        return self._study.judged()
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -96,7 +111,7 @@ class Check(ByChip[Preflight]):
 
     def to_json(self) -> dict[str, Any]:
         head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route, "doubts": self.doubts}
-        runtime = {"runtime": self._study.runtime.name, "likely": self.likely}
+        runtime = {"runtime": self._study.runtime.name, "os": self._study.os, "likely": self.likely}
         return {**head, "verdicts": self.verdicts, **runtime, **super().to_json()}
 
     def __str__(self) -> str:
@@ -105,7 +120,8 @@ class Check(ByChip[Preflight]):
     def text(self, paint: Paint = str, everything: bool = False) -> str:
         """The report as text; ``paint`` colours the word for an outcome, ``everything`` lists each node."""
         counts = f"{len(self._study.operations.counted):,} operations, {len(self.graph.weights):,} stored weights"
-        parts = [f"{counts}{self._by_route()}\n\n{self._table()}", *self._reasons(paint, everything)]
+        head = f"{counts}{self._by_route()}{self._by_runtime()}"
+        parts = [f"{head}\n\n{self._table()}", *self._reasons(paint, everything)]
         if any(verdict.startswith("in part") for verdict in self.verdicts.values()):
             parts.append("in part: aneforge partition shows which ops run where, aneforge estimate how long it takes")
         if doubts := self.doubts:
@@ -120,9 +136,14 @@ class Check(ByChip[Preflight]):
         below = any(result.family is Family.OLDER for result in self.values())
         return f"; by the {routes.pop()} route" if len(routes) == 1 and (below or routes == {"direct"}) else ""
 
+    def _by_runtime(self) -> str:
+        """The runtime and the system, where the answer is about one."""
+        study = self._study
+        return f"; by {study.runtime.label}, system {study.os}" if study.by_runtime else ""
+
     def _table(self) -> str:
         rows: list[tuple[Any, ...]] = []
-        groups = self._groups()
+        groups = self.groups()
         # A runtime keeps few models off an engine that could run them, and a line has room for so much.
         kept_off = any(result.counts["placement"] for *_, result in groups)
         shown = [status for status in STATUSES if status != "placement" or kept_off]
@@ -133,10 +154,11 @@ class Check(ByChip[Preflight]):
             first, *rest = textwrap.wrap(", ".join(labels), wide)
             rows.append((first, verdict.removesuffix(" ops on the engine"), likely, *cells))
             rows += [(f"  {line}", *[""] * (len(cells) + 2)) for line in rest]
-        heads = ("engine takes it", f"{self._study.runtime.label} likely")
+        taken = f"by {self._study.runtime.label}" if self._study.by_runtime else "engine takes it"
+        heads = (taken, f"{self._study.runtime.label} likely")
         return text.columns(("chips", *heads, *shown), rows)
 
-    def _groups(self) -> list[tuple[list[str], str, str, Preflight]]:
+    def groups(self) -> list[tuple[list[str], str, str, Preflight]]:
         """Chips with the same outcome share a line."""
         groups: dict[tuple[Any, ...], tuple[list[str], str, str, Preflight]] = {}
         verdicts, likely = self.verdicts, self.likely
@@ -146,6 +168,18 @@ class Check(ByChip[Preflight]):
             key = repr(told), repr(result.counts), verdicts[name], likely[name]
             groups.setdefault(key, ([], verdicts[name], likely[name], result))[0].append(chip_label(name))
         return list(groups.values())
+
+    def reasons_beside(self, seen: set[tuple[Any, ...]], paint: Paint, everything: bool) -> list[str]:
+        """The reasons unless all of them were seen, by rule, kind of op and chip, at another shape; adds them."""
+        keys = {
+            (grade, report.rule, _likeness(report), report.name, name)
+            for name, result in self.items()
+            for grade in GRADES
+            for report in result.of(grade)
+        }
+        is_known = keys <= seen
+        seen |= keys
+        return [] if is_known else list(self._reasons(paint, everything))
 
     def _reasons(self, paint: Paint, everything: bool) -> Iterator[str]:
         """Each reason once, with the nodes and chips it concerns: by rule and kind of op, or every message."""
@@ -224,7 +258,10 @@ def _kind(report: OpReport) -> str:
 
 
 def _likeness(report: OpReport) -> str:
-    """What ops share that are refused alike: their kind; of ops of the host, why they are there."""
+    """What ops share that are refused alike: their kind; of ops of the host, why they are there; of ops that a runtime
+    keeps off the engine, that alone."""
+    if report.status == "placement":
+        return ""
     return str(report.node.attrs["reason"]) if report.op == "host" else report.op
 
 

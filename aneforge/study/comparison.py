@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aneforge.chips.chip import Target
+from aneforge.chips.devices import split_names
 from aneforge.chips.names import DEFAULT
 from aneforge.compiler.lower import output_names
 from aneforge.compiler.program import Program
@@ -122,7 +123,7 @@ def _chips_and_float64(target: Any, reference: str | Target | None) -> tuple[dic
     if reference == FLOAT64:
         raise ArgumentError("reference", f"{FLOAT64} is not a chip. Name it in target to see the error of each chip.")
     listed = (
-        target.split(",") if isinstance(target, str) else list(target) if isinstance(target, Iterable) else [target]
+        split_names(target) if isinstance(target, str) else list(target) if isinstance(target, Iterable) else [target]
     )
     parts = [part.strip() if isinstance(part, str) else part for part in listed]
     named = [part for part in parts if part and not _is_float64(part)]

@@ -7,6 +7,7 @@ costs add up along a program is our choice U51). Ops are taken in the order of t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from aneforge.compiler.legal.rules.programs import estimate_us
 from aneforge.compiler.legal.translate import query_of
 from aneforge.compiler.refusal import Refusal
 from aneforge.compiler.storage import flow_of
-from aneforge.errors import ArgumentError
+from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.study.answers import Operations
@@ -86,6 +87,8 @@ class Runtime:
     """Whether one layer that it keeps off the engine takes the whole model off (C56: Core AI, to the GPU)."""
 
 
+SETTING = "ANEFORGE_RUNTIME"
+
 _KNOWN = {
     "coreml": Runtime("coreml", RUNTIMES["coreml"], "coreml_call"),
     "coreai": Runtime("coreai", RUNTIMES["coreai"], "coreai_call", whole=True),
@@ -102,6 +105,22 @@ def runtimes_of(names: str | Iterable[str]) -> list[Runtime]:
         what = f"{wrong[0]!r} is not a runtime" if wrong else "the list is empty"
         raise ArgumentError("runtimes", f"{what}; choose from: {', '.join(_KNOWN)}.")
     return [_KNOWN[name] for name in dict.fromkeys(listed)]
+
+
+def asked_runtime(name: str | None, graph: Graph) -> Runtime | None:
+    """The runtime that a question is about: the one that is named, that of the setting, or the one that reads the
+    model's file as it is; None where it is about the engine alone."""
+    asked = name if name is not None else os.environ.get(SETTING, "")
+    if asked:
+        try:
+            (runtime,) = runtimes_of([asked])
+        except ArgumentError as error:
+            if name is not None:
+                raise
+            raise AneforgeError(f"{SETTING}: {str(error).partition(': ')[2]}") from None
+        return runtime
+    own = "" if graph.file is None else graph.file.runtime
+    return _KNOWN[own] if own else None
 
 
 def runtime_of_scope(scope: str) -> Runtime:

@@ -25,20 +25,26 @@ _NOTE = "Predicted by the published placement model; costs are its estimates for
 def partition(
     model: Source,
     target: Chips = None,
-    by: str = "rules",
+    by: str | None = None,
     *,
+    os: str | None = None,
+    runtime: str | None = None,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
 ) -> Partitions:
     """Split a model into regions of the engine and regions of the host, for each chip.
 
     ``target`` is the default chips where it is left out, or the chip of a compiled model. ``by`` is ``rules``
-    (everything that the engine can take goes there), ``runtime`` (without what Core ML keeps off) or ``placement``
-    (what Core ML would likely choose). An op that a region's own limits exclude moves to the host with its reason. For
+    (everything that the engine can take goes there), ``runtime`` (without what the runtime keeps off) or ``placement``
+    (what Core ML would likely choose); left out, it is ``runtime`` where a runtime is asked about or reads the file as
+    it is, else ``rules``. An op that a region's own limits exclude moves to the host with its reason. For
     one chip the attributes of its :class:`Partition` can be read from the result: ``af.partition(model,
     "m1").regions``.
+
+    ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`.
     """
-    return Partitions(Study(model, target, dims=dims, function=function).partitions(by))
+    study = Study(model, target, os=os, runtime=runtime, dims=dims, function=function)
+    return Partitions(study.judged() if by is None else study.partitions(by))
 
 
 def compute_plan(

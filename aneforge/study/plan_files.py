@@ -41,6 +41,8 @@ class PlannedOp:
     us: float | None = None
     """The time of the operation alone, where somebody measured it."""
     why: str = ""
+    said: str = ""
+    """The file's own word for the preferred device, where it is not one of Core ML's: Core AI calls the GPU mps."""
 
     def to_json(self) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -51,6 +53,33 @@ class PlannedOp:
             "estimatedCost": None if self.weight is None else {"weight": self.weight},
         }
         return row | {key: value for key, value in (("us", self.us), ("why", self.why)) if value}
+
+
+@dataclass(frozen=True)
+class PlannedRegion:
+    """One part of a model that a runtime runs on one device, as Core AI divides a model."""
+
+    name: str
+    device: str
+    """A key of :data:`DEVICES`."""
+    operations: int | None = None
+    """How many operations it has; None where the file does not say."""
+    said: str = ""
+    """The file's own word for the device, where it is another."""
+
+    def to_json(self) -> dict[str, Any]:
+        row: dict[str, Any] = {"name": self.name, "device": self.said or self.device}
+        return row if self.operations is None else row | {"operations": self.operations}
+
+    def __str__(self) -> str:
+        count = "" if self.operations is None else f", {self.operations:,} operations"
+        return f"{self.name}: {device_label(self.device, self.said)}{count}"
+
+
+def device_label(device: str | None, said: str = "") -> str:
+    """How people call a device, with the file's own word behind it where that is another."""
+    label = DEVICES.get(device or "", "unknown")
+    return f"{label} ({said})" if said else label
 
 
 @dataclass(frozen=True)
@@ -66,6 +95,13 @@ class ComputePlan:
     latency_us: float | None = None
     """The time of one call, where somebody measured it."""
     notes: tuple[str, ...] = ()
+    regions: tuple[PlannedRegion, ...] = ()
+    """The parts that a runtime made of the model, where the file lists them."""
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a region or an operation is meant for the GPU."""
+        return GPU in (*(region.device for region in self.regions), *(op.preferred for op in self.operations))
 
     def counts(self) -> dict[str, int]:
         """Operations by the device that is preferred."""
@@ -76,6 +112,8 @@ class ComputePlan:
         head: dict[str, Any] = {"schema": SCHEMA, "kind": "compute plan", "predicted": self.predicted}
         about = {"chip": self.chip, "os": self.os, "latency_us": self.latency_us, "notes": list(self.notes)}
         head |= {key: value for key, value in about.items() if value}
+        if self.regions:
+            head["regions"] = [region.to_json() for region in self.regions]
         return head | {"operations": [op.to_json() for op in self.operations]}
 
     def text(self, everything: bool = False) -> str:
@@ -87,7 +125,7 @@ class ComputePlan:
             (
                 short(op.name),
                 op.op,
-                DEVICES.get(op.preferred or "", "unknown"),
+                device_label(op.preferred, op.said),
                 ", ".join(DEVICES[device] for device in op.supported),
                 "?" if op.weight is None else f"{100 * op.weight:.1f}",
                 op.why,
@@ -96,13 +134,24 @@ class ComputePlan:
         ]
         heads = ("operation", "kind", "preferred", "can run on", "cost %", "why")
         total = ", ".join(f"{count:,} on the {DEVICES[device]}" for device, count in self.counts().items())
-        lines = [f"{len(self.operations):,} operations: {total}", "", text.columns(heads, rows, fit=True)]
+        lines = _region_lines(self.regions)
+        if self.operations:
+            lines += [f"{len(self.operations):,} operations: {total}", "", text.columns(heads, rows, fit=True)]
         if len(listed) < len(self.operations):
             lines.append(f"the {len(listed)} most costly; --all lists every operation")
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
 
     def __str__(self) -> str:
         return self.text()
+
+
+def _region_lines(regions: Sequence[PlannedRegion]) -> list[str]:
+    """How many regions each device has, then each region with its device."""
+    if not regions:
+        return []
+    labels = [device_label(region.device, region.said) for region in regions]
+    total = ", ".join(f"{labels.count(label):,} on the {label}" for label in dict.fromkeys(labels))
+    return [f"{len(regions):,} regions: {total}", *(f"  {region}" for region in regions)]
 
 
 # Compute plans as files. Core ML publishes an interface (``MLComputePlan``) and no file format, so people write what
@@ -140,7 +189,11 @@ _DEVICE_WORDS = {
     "mlcpucomputedevice": CPU,
     "gpu": GPU,
     "mlgpucomputedevice": GPU,
+    "mps": GPU,
+    "mpsgraph": GPU,
 }
+_OTHER_WORDS = ("mps", "mpsgraph")
+"""Words of Core AI, which are shown beside the device that they stand for."""
 _VERSION = re.compile(r"^[A-Za-z]+\d+\.")
 _SHAPE = (
     'an object with "operations": a list of objects with "operatorName", "preferredComputeDevice" and, where '
@@ -169,15 +222,40 @@ def plan_from_json(document: Any, where: str = "plan") -> ComputePlan:
         raise AneforgeError(
             f"{where}: schema {head.get('schema')!r}; this version reads {SCHEMA}. Write the plan again."
         )
+    regions = _regions(head.get("regions"), where)
     listed = _operations(document)
+    if listed is None and regions:
+        listed = []
     if listed is None:
         raise AneforgeError(f"{where}: not a compute plan; expected {_SHAPE}")
     operations = tuple(_operation(row, f"{where}: operation {place}") for place, row in enumerate(listed))
-    if not any(op.preferred for op in operations):
+    if not regions and not any(op.preferred for op in operations):
         raise AneforgeError(f"{where}: no operation has a preferred device; expected {_SHAPE}")
     latency = _positive(head.get("latency_us"), f"{where}: latency_us")
     chip, system = (head.get(key) if isinstance(head.get(key), str) else "" for key in ("chip", "os"))
-    return ComputePlan(operations, str(chip), str(system), head.get("predicted") is True, latency)
+    predicted = head.get("predicted") is True
+    return ComputePlan(operations, str(chip), str(system), predicted, latency, regions=regions)
+
+
+def _regions(listed: Any, where: str) -> tuple[PlannedRegion, ...]:
+    """The regions that a document lists, each with a device."""
+    if listed is None:
+        return ()
+    if not isinstance(listed, list):
+        raise AneforgeError(f"{where}: regions: expected a list of objects with a device.")
+    regions = []
+    for place, row in enumerate(listed):
+        here = f"{where}: region {place}"
+        device = _device(_value(row, "preferred"), here) if isinstance(row, Mapping) else None
+        if device is None:
+            raise AneforgeError(f"{here}: it names no device; expected an object with a device, such as ane or mps.")
+        operations = row.get("operations")
+        count = len(operations) if isinstance(operations, list) else operations
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+            raise AneforgeError(f"{here}: operations: expected a list or a number, not {count!r}.")
+        name = row.get("name") if isinstance(row.get("name"), str) else f"region {place}"
+        regions.append(PlannedRegion(str(name), device, count, _own_word(_value(row, "preferred"))))
+    return tuple(regions)
 
 
 def _operations(document: Any) -> Sequence[Any] | None:
@@ -213,6 +291,7 @@ def _operation(row: Any, where: str) -> PlannedOp:
         _weight(_value(row, "weight"), where),
         us if us is not None else None if ms is None else 1000 * ms,
         str(row.get("why") or ""),
+        _own_word(_value(used, "preferred")),
     )
 
 
@@ -241,6 +320,12 @@ def _device(value: Any, where: str) -> str | None:
         known = ", ".join(DEVICES)
         raise AneforgeError(f"{where}: {value!r} is not a device; expected one of: {known}.")
     return _DEVICE_WORDS[word]
+
+
+def _own_word(value: Any) -> str:
+    """The file's word for a device, where Core ML has another."""
+    word = str(value.get("name") or value.get("type") or "") if isinstance(value, Mapping) else str(value or "")
+    return word if word.casefold() in _OTHER_WORDS else ""
 
 
 def _weight(value: Any, where: str) -> float | None:

@@ -22,7 +22,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.traits import GraphTrait
 from aneforge.study.answers import Answers, Operations, Shelf, answers_about
 from aneforge.study.condensed import CondensedPreflight
-from aneforge.study.placement import Runtime, is_call_of, kept_off, runtime_of_scope, runtimes_of, unknown_time
+from aneforge.study.placement import Runtime, asked_runtime, is_call_of, kept_off, runtime_of_scope, unknown_time
 from aneforge.study.preflight import Preflight
 from aneforge.study.regions import Refusals
 
@@ -36,8 +36,9 @@ class Study:
 
     ``model`` and ``target`` are as for every function; without a target they are the default chips. ``route`` is how
     a program reaches a chip (``conversion``, ``direct``, or None for the usual one). ``scope`` is what a time covers,
-    and ``runtime`` who hands the program to the engine: where it is left out, the one whose call the scope is, else
-    Core ML. ``os`` is the version of macOS; without it that of the setting ``ANEFORGE_OS``, else the newest known.
+    and ``runtime`` who hands the program to the engine: where it is left out, that of the setting
+    ``ANEFORGE_RUNTIME``, the one that reads the model's file as it is, else the one whose call the scope is. ``os`` is
+    the version of the system; without it that of the setting ``ANEFORGE_OS``, else the newest known.
     """
 
     def __init__(
@@ -65,7 +66,15 @@ class Study:
         """By the names they were asked for, in that order."""
         self.route = route or graph.route
         self.scope = scope
-        self.runtime: Runtime = runtime_of_scope(scope) if runtime is None else runtimes_of([runtime])[0]
+        asked = asked_runtime(runtime, graph)
+        if known is not None and runtime is None:
+            asked = known.runtime if known.by_runtime else None
+        self.by_runtime = asked is not None and asked.route != "direct" and self.route != "direct"
+        """Whether verdicts and times are about what the runtime leaves on the engine: where one was asked for, or the
+        file is one that a runtime reads as it is. Otherwise they are about all that the engine can take."""
+        self.runtime: Runtime = runtime_of_scope(scope) if asked is None else asked
+        if asked is not None and asked.route is not None:
+            self.route = asked.route
         self.os = system(os)
         self.answers = answers or (answers_about(graph) if known is None else known.answers)
         self.shelf: Shelf = self.answers.about(graph)
@@ -117,12 +126,15 @@ class Study:
         """The same questions of another runtime, in its own scope and by its own route, where it has one."""
         study = self._again(self.graph, self.chips)
         study.runtime, study.scope, study.route = runtime, runtime.scope, runtime.route or self.route
+        study.by_runtime = self.by_runtime and runtime.route is None
         return study
 
     def in_scope(self, scope: str) -> Study:
         """The same questions with times of another scope."""
         study = self._again(self.graph, self.chips)
-        study.scope, study.runtime = scope, runtime_of_scope(scope)
+        study.scope = scope
+        if not self.by_runtime:
+            study.runtime = runtime_of_scope(scope)
         return study
 
     def by_route(self, route: str) -> Study:
@@ -142,6 +154,7 @@ class Study:
         study.chips = dict(chips)
         study.model = self.model if graph is self.graph else graph
         study.route, study.scope, study.runtime, study.os = self.route, self.scope, self.runtime, self.os
+        study.by_runtime = self.by_runtime
         study.answers = self.answers
         study.shelf = self.answers.about(graph)
         return study
@@ -206,6 +219,10 @@ class Study:
         by_target = self.shelf.once_each(key, self.targets, work_out)
         return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
 
+    def judged(self) -> dict[str, Partition]:
+        """The partitions that verdicts are about: without what the runtime keeps off, where one is asked about."""
+        return self.partitions("runtime" if self.by_runtime else "rules")
+
     def partition(self, by: str = "rules") -> Partition:
         """The partition of the only chip."""
         (split,) = self.partitions(by).values()
@@ -238,8 +255,8 @@ class Study:
     # How long it takes.
 
     def timed(self) -> dict[str, Partition]:
-        """The partitions that times are about: those of a runtime where its call is timed."""
-        return self.partitions("runtime" if is_call_of(self.scope, self.runtime) else "rules")
+        """The partitions that times are about: those of a runtime where it is asked about or its call is timed."""
+        return self.partitions("runtime") if is_call_of(self.scope, self.runtime) else self.judged()
 
     def engine_us(self) -> dict[str, float]:
         """Microseconds on the engine alone, for the chips that take the graph whole."""

@@ -22,13 +22,14 @@ class Architecture:
     name: str
     build: Callable[[], Built]
     tested: bool = False  # part of make test-models; the others only of the survey
+    states: tuple[str, ...] = ()  # buffers that a call changes; coremltools writes them as StateType
 
 
 ALL: dict[str, Architecture] = {}
 
 
-def _add(name: str, build: Callable[[], Built], tested: bool = False) -> None:
-    ALL[name] = Architecture(name, build, tested)
+def _add(name: str, build: Callable[[], Built], tested: bool = False, states: tuple[str, ...] = ()) -> None:
+    ALL[name] = Architecture(name, build, tested, states)
 
 
 def image(side: int = 224, channels: int = 3) -> torch.Tensor:
@@ -570,3 +571,84 @@ class Speech(nn.Module):
 
 _add("lstm", lambda: (Speech(nn.LSTM), (torch.randn(1, 50, 80),)))
 _add("gru", lambda: (Speech(nn.GRU), (torch.randn(1, 50, 80),)), True)
+
+
+# transformers as people export them: no wrapper, so that the result is a record of the library.
+
+
+def _raw(
+    model: str, config: str, inputs: Callable[[], tuple[torch.Tensor, ...]], cache: bool = False, **options: Any
+) -> Callable[[], Built]:
+    """A module as it is. With ``cache`` its result holds the library's cache of keys and values too."""
+
+    def build() -> Built:
+        import transformers
+
+        if cache:
+            from transformers.integrations import executorch
+
+            executorch.register_dynamic_cache_export_support()
+        module = getattr(transformers, model)._from_config(getattr(transformers, config)(**options))
+        if not cache and hasattr(module.config, "use_cache"):
+            module.config.use_cache = False
+        return module, inputs()
+
+    return build
+
+
+_SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+_add("bert_raw", _raw("BertModel", "BertConfig", lambda: (ids(64),), **_SMALL))
+_add("vit_raw", _raw("ViTForImageClassification", "ViTConfig", lambda: (image(),), **_SMALL))
+_add("llama_raw", _raw("LlamaForCausalLM", "LlamaConfig", lambda: (ids(64),), True, vocab_size=1000, **_SMALL))
+_add("gpt2_raw", _raw("GPT2LMHeadModel", "GPT2Config", lambda: (ids(64),), True, n_embd=256, n_layer=2, n_head=4))
+_add(
+    "mamba2_raw",
+    _raw(
+        "Mamba2ForCausalLM",
+        "Mamba2Config",
+        lambda: (ids(64),),
+        vocab_size=1000,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_heads=8,
+        head_dim=32,
+        n_groups=1,
+        state_size=32,
+        chunk_size=32,
+    ),
+)
+
+
+# A decoder that keeps its keys and values in states, as Apple's recipe for Core ML has it.
+
+
+class StatefulDecoder(nn.Module):
+    """One layer of attention that writes a chunk of tokens to the start of its cache and reads the cache under a
+    mask."""
+
+    def __init__(self, width: int = 256, heads: int = 4, length: int = 128, count: int = 16) -> None:
+        super().__init__()
+        self.heads, self.size, self.count = heads, width // heads, count
+        self.norm = nn.LayerNorm(width)
+        self.project = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.register_buffer("keys", torch.zeros(1, heads, length, self.size))
+        self.register_buffer("values", torch.zeros(1, heads, length, self.size))
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        count = self.count
+        parts = self.project(self.norm(tokens)).view(1, count, 3, self.heads, self.size)
+        query, key, value = (parts[:, :, place].transpose(1, 2) for place in range(3))
+        self.keys[:, :, :count] = key
+        self.values[:, :, :count] = value
+        scores = query @ self.keys.transpose(-1, -2) / self.size**0.5 + mask
+        joined = (scores.softmax(-1) @ self.values).transpose(1, 2).reshape(1, count, -1)
+        return tokens + self.out(joined)
+
+
+def _stateful_decoder() -> Built:
+    mask = torch.full((1, 1, 16, 128), -10000.0).triu(1)
+    return StatefulDecoder(), (torch.randn(1, 16, 256), mask)
+
+
+_add("stateful_decoder", _stateful_decoder, states=("keys", "values"))

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 FORMATS = {
     "pt2": "exported.pt2",
@@ -95,8 +96,7 @@ def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> nn.Module:
 def _flat(result: Any) -> list[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         return [result]
-    parts = result.values() if isinstance(result, dict) else result
-    return [tensor for part in parts for tensor in _flat(part)]
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
 def _in_half(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor] | None:
@@ -125,8 +125,8 @@ def write_all(name: str, folder: Path, wanted: tuple[str, ...] = tuple(FORMATS))
     halves = _in_half(module, inputs)
     if halves and not all(part.isfinite().all() for part in halves):
         halves = _in_half(normalise(module, inputs), inputs)
-    with torch.no_grad():
-        outputs = _flat(module(*inputs))
+    with torch.no_grad():  # a copy, where a call changes the module
+        outputs = _flat((copy.deepcopy(module) if catalogue.ALL[name].states else module)(*inputs))
     arrays = {f"input{number}": x.numpy() for number, x in enumerate(inputs)}
     arrays |= {f"output{number}": x.numpy() for number, x in enumerate(outputs)}
     arrays |= {f"half{number}": x.numpy() for number, x in enumerate(halves or ())}
@@ -157,6 +157,13 @@ def _dynamo(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> 
     torch.onnx.export(module, inputs, str(path), dynamo=True, external_data=False, verbose=False)
 
 
+def changed_buffers(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[str]:
+    """The buffers that a call changes: the states of the model."""
+    before, called = dict(module.named_buffers()), copy.deepcopy(module)
+    called(*inputs)
+    return [name for name, now in called.named_buffers() if not torch.equal(now, before[name])]
+
+
 def _coreml(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> None:
     import coremltools as ct
 
@@ -164,9 +171,19 @@ def _coreml(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> 
         ct.TensorType(name=f"input{number}", shape=x.shape, dtype=np.float32 if x.is_floating_point() else np.int32)
         for number, x in enumerate(inputs)
     ]
-    traced = torch.jit.trace(module, inputs, strict=False)
+    states = [
+        ct.StateType(
+            wrapped_type=ct.TensorType(shape=tuple(module.get_buffer(name).shape), dtype=np.float16), name=name
+        )
+        for name in changed_buffers(module, inputs)
+    ]
+    traced = torch.jit.trace(copy.deepcopy(module), inputs, strict=False)
     converted = ct.convert(
-        traced, inputs=types, minimum_deployment_target=ct.target.iOS18, compute_precision=ct.precision.FLOAT16
+        traced,
+        inputs=types,
+        states=states or None,
+        minimum_deployment_target=ct.target.iOS18,
+        compute_precision=ct.precision.FLOAT16,
     )
     assert converted is not None
     converted.save(str(path))  # pyright: ignore[reportAttributeAccessIssue]

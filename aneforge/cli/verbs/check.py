@@ -30,7 +30,7 @@ from aneforge.cost.calls import DEFAULT_SCOPE
 commands = Commands(CHECK)
 
 
-@commands.add()
+@commands.add(judges=True)
 def check(
     model: AModel,
     target: Chips = DEFAULT,
@@ -98,16 +98,17 @@ def validate(
     raise typer.Exit(command.run(model, target, route, params, shapes, bonded, as_json, everything))
 
 
-@commands.add()
+@commands.add(judges=True)
 def partition(
     model: AModel,
     target: Chips = DEFAULT,
     by: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="What goes to the engine: rules (all that may) or placement (what Core ML likely puts there)."
+            help="What goes to the engine: rules (all that may), runtime (without what the runtime keeps off) or "
+            "placement (what Core ML likely puts there); default: runtime where one is asked about, else rules."
         ),
-    ] = "rules",
+    ] = None,
     everything: Everything = False,
     as_json: AsJson = False,
 ) -> None:
@@ -177,7 +178,7 @@ def diverges(
     command.run_diverges(model, target, max_abs, inputs, as_json, everything)
 
 
-@commands.add()
+@commands.add(judges=True)
 def plan(
     model: AModel,
     target: OneChip = DEFAULT,
@@ -188,7 +189,10 @@ def plan(
     """Show the compute plan of a model as a Mac would likely report it: the device of each operation, cost and why.
 
     The JSON has the form that report --measured and contribute read, so that a plan from a Mac can be compared with
-    it.
+    it. A plan as JSON in place of the model is shown as it is, with the regions that Core AI made and the device of
+    each.
+
+    Exit status: 0 the plan was shown; 1 it is from a Mac and puts a region or an operation on the GPU.
 
     Examples:
       aneforge plan model.onnx --target m1
@@ -196,10 +200,10 @@ def plan(
     """
     from aneforge.cli import plan as command
 
-    command.run(model, target, out, as_json, everything)
+    raise typer.Exit(command.run(model, target, out, as_json, everything))
 
 
-@commands.add()
+@commands.add(judges=True)
 def report(
     model: AModel,
     target: Chips = DEFAULT,

@@ -30,7 +30,7 @@ Tolerance = Annotated[float, typer.Option("--tolerance", help="Allow an estimate
 Strict = Annotated[bool, typer.Option("--strict", help="Fail on every change, also one for the better.")]
 
 
-@commands.add("record")
+@commands.add("record", judges=True)
 def ci_record(
     model: AModel,
     target: Recorded = None,
@@ -59,7 +59,7 @@ def ci_record(
     raise typer.Exit(command.run(model, options))
 
 
-@commands.add("check")
+@commands.add("check", judges=True)
 def ci_check(
     model: AModel,
     target: Recorded = None,
@@ -90,7 +90,7 @@ def ci_check(
     raise typer.Exit(command.run(model, options))
 
 
-@commands.add("update")
+@commands.add("update", judges=True)
 def ci_update(
     model: AModel,
     target: Recorded = None,

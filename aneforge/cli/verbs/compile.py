@@ -146,7 +146,7 @@ def inspect(
     raise typer.Exit(command.run(file, diff, task, raw, as_json))
 
 
-@commands.add()
+@commands.add(judges=True)
 def tune(
     model: AModel,
     target: OneChip = "m1",

@@ -24,7 +24,7 @@ from aneforge.cost.calls import DEFAULT_SCOPE
 commands = Commands(MEASURE)
 
 
-@commands.add()
+@commands.add(judges=True)
 def estimate(
     model: AModel,
     target: Chips = DEFAULT,
@@ -56,7 +56,7 @@ def estimate(
     command.run(model, target, scope, layers, basis, vendor, as_json, everything, changes)
 
 
-@commands.add()
+@commands.add(judges=True)
 def plot(
     model: AModel,
     kind: Annotated[str, typer.Argument(help="The picture: roofline, timeline or chips.")],

@@ -20,7 +20,7 @@ commands = Commands(
 )
 
 
-@commands.add("run")
+@commands.add("run", judges=True)
 def sweep_run(
     models: Annotated[
         list[str],

@@ -7,7 +7,7 @@ so each rule runs once for each distinct pair. What depends on a node's place in
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from weakref import WeakKeyDictionary
 
@@ -24,12 +24,13 @@ from aneforge.compiler.legal.patterns import (
     pattern_query,
 )
 from aneforge.compiler.legal.programs import ProgramWeights, decode_layers, program_of
-from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
+from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, KEEP_TYPES, Query
 from aneforge.compiler.legal.rules.base import RULES, Limit, limits_for, pattern_rules
 from aneforge.compiler.legal.rules.status import BY_NAME, op_answer
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
+from aneforge.graph.origins import kept_type
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 
@@ -89,6 +90,7 @@ def judgements(
         results += _depths(graph, chip)
         results += _programs(graph, chip)
         results += _states(graph, chip, states)
+        results += _types(graph, chip)
         results += _results(graph, chip, refused)
     results.sort(key=lambda judgement: judgement.node.uid)
     return results
@@ -252,6 +254,27 @@ def _states(graph: Graph, chip: Facts, states: Container[str]) -> Iterator[Judge
             findings = _place_findings(query, chip, frozenset(("state-update",)))
             if findings:
                 yield Judgement(node, findings, True)
+
+
+def _types(graph: Graph, chip: Facts) -> Iterator[Judgement]:
+    """What the file computes in a type that the engine lacks. The program of this compiler is in fp16; the runtimes
+    that read such a file keep its types, and what is in fp32 leaves the engine."""
+    for node in graph.nodes:
+        dtype = kept_type(node.origins)
+        if dtype and node.op != "host" and not node.definition.leaf and node.dtype != "int32":
+            findings = _type_findings(node.op, node.shape, dtype, chip)
+            if findings:
+                yield Judgement(node, findings, True)
+
+
+@lru_cache(maxsize=4096)
+def _type_findings(op: str, shape: tuple[int, ...], dtype: str, chip: Facts) -> Findings:
+    query = Query(f"{CHAIN}{op}", (shape,), dtype=dtype, runtime=ALL_RUNTIMES)
+    return tuple(
+        replace(finding, effect="off-engine", runtimes=KEEP_TYPES)
+        for finding in _place_findings(query, chip, frozenset(("fp32-program",)))
+        if isinstance(finding, PlacementFinding)
+    )
 
 
 def _depths(graph: Graph, chip: Facts) -> Iterator[Judgement]:

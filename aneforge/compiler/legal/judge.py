@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from aneforge.chips import Target, op_routes
+from aneforge.chips.systems import applies_to, system
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.findings import VERDICTS, Finding, NumberFinding, PlacementFinding, Threshold
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, ROUTES, RUNTIMES, Query, QueryError
@@ -77,9 +78,16 @@ def legality_reads() -> tuple[str, ...]:
     return (*rule_reads(), *_FOLD_READS)
 
 
-def judge(query: Query, target: Target, route: str = "conversion") -> Verdict:
-    """The verdict for one operation on one chip; ``route`` is conversion, direct or coreml_placement."""
-    return judged(query, facts_of(target, legality_reads()), route).on(target.name)
+def judge(query: Query, target: Target, route: str = "conversion", os: str | None = None) -> Verdict:
+    """The verdict for one operation on one chip; ``route`` is conversion, direct or coreml_placement, ``os`` the
+    version of the system (default: the newest known)."""
+    verdict = judged(query, facts_of(target, legality_reads()), route)
+    version = system(os)
+    here = [finding for finding in verdict.findings if applies_to(finding.since, version)]
+    if len(here) < len(verdict.findings):
+        accepted = Verdict("accept", stage=verdict.stage, route=verdict.route)
+        verdict = _verdict(here, accepted, verdict.placed)
+    return verdict.on(target.name)
 
 
 def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdict:

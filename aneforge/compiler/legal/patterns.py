@@ -191,9 +191,55 @@ def attention_extents(node: Tensor) -> tuple[int, int] | None:
 
 @_pattern("softmax-between-products", "matmul")
 def _softmax_between_products(node: Tensor) -> Tensor | None:
-    """A product with the softmax of another product, none of them with a stored operand: attention, spelled out."""
+    """A product with the softmax of another product, none of them with a stored operand: attention, spelled out. A
+    softmax that the file multiplies by an inverse is none to the runtime."""
     weights = node.inputs[0]
-    return node if weights.op == "softmax" and attention_extents(weights) is not None else None
+    if weights.op != "softmax" or any(origin.kind.casefold().endswith(_INVERSES) for origin in weights.origins):
+        return None
+    return node if attention_extents(weights) is not None else None
+
+
+_INVERSES = ("inverse", "reciprocal")
+"""How the names of ops end that files have for one over a number."""
+
+
+@_pattern("attention-over-a-history", "softmax")
+def _attention_over_a_history(node: Tensor) -> Tensor | None:
+    """One softmax over more than 16,384 keys of an attention."""
+    return node if node.shape[-1] > _LONG and attention_extents(node) is not None else None
+
+
+_LONG = 16384
+
+
+@_pattern("products-of-products-in-a-row", "matmul")
+def _products_of_products(node: Tensor) -> Tensor | None:
+    """Three products in a row, each of two computed values, with nothing but sums between them."""
+    depth, step = 0, node
+    while depth < _PRODUCTS and step.op == "matmul" and not any(each.is_a(GraphTrait.STORED) for each in step.inputs):
+        depth += 1
+        before = [_behind_sums(operand) for operand in step.inputs]
+        step = next((value for value in before if value.op == "matmul"), step.inputs[0])
+    return node if depth == _PRODUCTS else None
+
+
+_PRODUCTS = 3
+
+
+def _behind_sums(node: Tensor) -> Tensor:
+    """The product behind sums with constants or other values; the node itself where there is none."""
+    for _ in range(_PRODUCTS):
+        if node.op not in ("add", "sub"):
+            return node
+        node = next((value for value in node.inputs if value.op in ("matmul", "add", "sub")), node.inputs[0])
+    return node
+
+
+@_pattern("padded-values-added", "add")
+def _padded_values_added(node: Tensor) -> Tensor | None:
+    """A sum of two values that are padded along the channels, as a way to join them."""
+    pads = [operand for operand in node.inputs if operand.op == "pad" and len(operand.shape) == 4]
+    return node if len(pads) == 2 and all(sum(pad.attrs["widths"][1]) for pad in pads) else None
 
 
 @_pattern("attention-of-few-queries", "softmax", "sdpa")

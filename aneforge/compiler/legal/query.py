@@ -12,6 +12,8 @@ ROUTES = ("conversion", "direct", "coreml_placement")
 RUNTIMES = {"direct": "the compiled program itself", "coreml": "Core ML", "coreai": "Core AI"}
 """Who hands a program to the engine, and what people call it. Core ML and Core AI choose the device themselves, and
 their converters have limits and defects that the chip does not have."""
+KEEP_TYPES = ("coreml", "coreai")
+"""The runtimes that compute a file's operations in the types that it states."""
 ALL_RUNTIMES = "*"
 """The question about a user's graph: what this compiler builds, and what the other runtimes would do with it."""
 CHAIN = "chain:"

@@ -103,6 +103,8 @@ CONTROL: dict[str, Control] = {
 
 
 class _CoreAI(CommonLanguage):
+    runtime = "coreai"
+
     def is_output(self, importer: Importer, value: Any) -> bool:
         """A token among the results holds the last values of the states."""
         if not isinstance(value, Token):

@@ -1,4 +1,4 @@
-"""Core ML: ML programs (``.mlpackage``, MIL text) and neural networks (``.mlmodel``), without macOS."""
+"""Core ML: ML programs (``.mlpackage``, ``.mlmodelc``, MIL text) and neural networks (``.mlmodel``), without macOS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from aneforge.graph.ops.host import Evaluate, register_language
 
-_HOMES = {"coverage": "table", "read": "reader", "read_text": "reader"}
+_HOMES = {"coverage": "table", "read": "reader", "read_compiled": "reader", "read_text": "reader"}
 
 
 def __getattr__(name: str) -> Any:

@@ -154,6 +154,8 @@ CONTROL: dict[str, Control] = {
 
 
 class _Mil(CommonLanguage):
+    runtime = "coreml"
+
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> FileOp:
         """The parts of a compressed weight are attributes; they are bound like arguments."""
         for key, value in operation.attributes.items():

@@ -15,12 +15,14 @@ from aneforge.formats.coreml.blobs import BlobWeights
 from aneforge.formats.coreml.mil import import_function
 from aneforge.formats.coreml.spec import model_class
 from aneforge.formats.importer.op import FilePort
+from aneforge.formats.kinds import SPECIFICATIONS
 from aneforge.formats.records import Function
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
 from aneforge.graph.origins import FileNodes
 from aneforge.graph.tensor import Tensor
 
+_WEIGHTS = "weights"
 _MOST_TEXT = 1 << 30  # bytes of MIL text
 _MOST_MANIFEST = 1 << 24  # bytes: a manifest lists a few files
 _MOST_SPECIFICATION = (1 << 31) - 1  # bytes, the limit of protobuf
@@ -42,7 +44,8 @@ def read(
     if not package and not file.is_file():
         raise LoadError(f"{str(file)!r}: no such file; check the path")
     path = _specification(file) if package else file
-    return _read_parsed(file, path if package else None, _parse_model(file, path), dims or {}, fixed or {}, function)
+    beside = path if package or (file.parent / _WEIGHTS).is_dir() else None
+    return _read_parsed(file, beside, _parse_model(file, path), dims or {}, fixed or {}, function)
 
 
 def _read_parsed(
@@ -53,7 +56,8 @@ def _read_parsed(
     fixed: Mapping[str, Any],
     function: str | None,
 ) -> Graph:
-    """A model that is the whole file, or one stage of a pipeline. ``path`` is the specification in a package."""
+    """A model that is the whole file, or one stage of a pipeline. ``path`` is the specification where weight files can
+    be beside it: in a package, or taken out of one."""
     kind = model.WhichOneof("Type")
     if kind in _PIPELINES:
         pipeline = model.pipeline if kind == "pipeline" else getattr(model, kind).pipeline
@@ -112,6 +116,20 @@ def _parse_model(file: Path, path: Path) -> Any:
     return model
 
 
+def description_in(file: Path) -> Any:
+    """The description of a model (its inputs, outputs and functions), without its layers and weights."""
+    from aneforge.formats.shapes import DESCRIPTION, field_bytes
+
+    path = _specification(file) if file.is_dir() else file
+    description = model_class(file.name)().description
+    try:
+        for content in field_bytes(path, (DESCRIPTION,)):
+            description.MergeFromString(content)
+    except Exception as error:  # protobuf's errors have no common class across its versions
+        raise LoadError(f"{file.name}: not a Core ML model ({type(error).__name__}: {first_line(error)})") from None
+    return description
+
+
 def _read_ml_program(
     file: Path,
     path: Path | None,
@@ -126,7 +144,8 @@ def _read_ml_program(
     name = chosen_function(file, functions, function, model.description.defaultFunctionName)
     description = next((entry for entry in model.description.functions if entry.name == name), model.description)
     ports = ports_of([*description.input, *description.state])
-    weights = BlobWeights(file.name, None if path is None else path.parent, None if path is None else file)
+    root = file if file.is_dir() else file.parent / _WEIGHTS  # of one file, nothing else beside it is read
+    weights = BlobWeights(file.name, None if path is None else path.parent, None if path is None else root)
     return import_function(file.name, functions[name], weights, dims, fixed, ports)
 
 
@@ -159,15 +178,50 @@ def read_text(
     function: str | None = None,
 ) -> Graph:
     """The graph of MIL text. Its weight files are in the same folder, as in a compiled model."""
-    from aneforge.formats.coreml.text import default_shapes, parsed
-
     file = Path(file)
     if not file.is_file():
         raise LoadError(f"{str(file)!r}: no such file; check the path")
-    if file.stat().st_size > _MOST_TEXT:
-        raise LoadError(f"{file.name}: the MIL text has {file.stat().st_size:,} bytes; the limit is {_MOST_TEXT:,}")
+    return _read_source(file, file, dims or {}, fixed or {}, function)
+
+
+def read_compiled(
+    file: Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
+) -> Graph:
+    """The graph of a compiled model (``.mlmodelc``): a folder with its program as MIL text, and its weight files."""
+    file = Path(file)
+    source = file / "model.mil"
+    if source.is_file():
+        if not source.resolve().is_relative_to(file.resolve()):
+            raise LoadError(f"{file.name}: model.mil is a link out of the folder; it must be inside")
+        return _read_source(file, source, dims or {}, fixed or {}, function)
+    stages = sorted(place.name for place in file.glob("model*") if (place / "coremldata.bin").is_file())
+    if stages:
+        raise LoadError(
+            f"{file.name}: a compiled pipeline of {len(stages)} models, and how they are joined is not published. "
+            f"Give the .mlpackage, or one stage: {file.name}/{stages[0]}"
+        )
+    if any(file.glob("*.espresso.net")):
+        raise LoadError(
+            f"{file.name}: a compiled neural network, whose layers are in a form that is not published. Give the "
+            ".mlmodel that it was compiled from"
+        )
+    raise LoadError(f"{file.name}: not a compiled ML program (no model.mil). Give the .mlpackage or .mlmodel")
+
+
+def _read_source(
+    file: Path, text: Path, dims: Mapping[str, int], fixed: Mapping[str, Any], function: str | None
+) -> Graph:
+    """The graph of the MIL text of a model, which is ``file`` to the user."""
+    from aneforge.formats.coreml.text import default_shapes, parsed
+
+    size = text.stat().st_size
+    if size > _MOST_TEXT:
+        raise LoadError(f"{file.name}: the MIL text has {size:,} bytes; the limit is {_MOST_TEXT:,}")
     try:
-        source = file.read_text("utf-8")
+        source = text.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(f"{file.name}: not MIL text ({type(error).__name__})") from None
     functions, notes = parsed(source, file.name)
@@ -176,17 +230,18 @@ def read_text(
         ports = {key: FilePort(tuple(shape)) for key, shape in default_shapes(notes[name]).items()}
     except (ValueError, TypeError):
         ports = {}
-    return import_function(
-        file.name, functions[name], BlobWeights(file.name, file.parent), dims or {}, fixed or {}, ports
-    )
+    return import_function(file.name, functions[name], BlobWeights(file.name, text.parent), dims, fixed, ports)
 
 
 # Packages: a folder with a manifest that names the model file.
 
 
 def _specification(package: Path) -> Path:
-    """The model specification inside a package. A path or link out of the package is refused."""
+    """The model specification inside a package, or in a folder that lost its manifest. A path or link out of the
+    package is refused."""
     manifest = package / "Manifest.json"
+    if not manifest.is_file():
+        return _specification_without_manifest(package)
     document = _manifest(package, manifest)
     entries, root = document.get("itemInfoEntries"), document.get("rootModelIdentifier")
     if not isinstance(entries, dict) or not isinstance(root, str) or not isinstance(entries.get(root), dict):
@@ -204,9 +259,17 @@ def _specification(package: Path) -> Path:
     return model_file
 
 
-def _manifest(package: Path, manifest: Path) -> dict[str, Any]:
-    if not manifest.is_file():
+def _specification_without_manifest(package: Path) -> Path:
+    """The specification where exporters put it: a folder that was copied in part still has it."""
+    place = next((place for place in SPECIFICATIONS if (package / place).is_file()), None)
+    if place is None:
         raise LoadError(f"{package.name}: not a Core ML package; a package has a Manifest.json")
+    if not (package / place).resolve().is_relative_to(package.resolve()):
+        raise LoadError(f"{package.name}: {place} is a link out of the package; it must be inside")
+    return (package / place).resolve()
+
+
+def _manifest(package: Path, manifest: Path) -> dict[str, Any]:
     if not manifest.resolve().is_relative_to(package.resolve()):
         raise LoadError(f"{package.name}: Manifest.json is a link out of the package; it must be inside")
     if manifest.stat().st_size > _MOST_MANIFEST:
@@ -299,7 +362,7 @@ def _read_pipeline(
 def _joined(file: str, graphs: Sequence[Graph], outputs: Sequence[str]) -> Graph:
     """The stages as one graph: an input with the name of an earlier output is that output."""
     given: dict[str, Tensor] = {}
-    file_nodes = FileNodes()
+    file_nodes = FileNodes(runtime="coreml")
     for graph in graphs:
         file_nodes.append(graph.file, graph.nodes)
         made: dict[int, Tensor] = {}

@@ -51,8 +51,16 @@ def swap_last_axes(value: Value) -> Value:
 
 
 def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
-    """x @ weight.T + bias with a weight [out, in]. An input of rank 5 is reshaped to rows, since products take rank
-    4."""
+    """x @ weight.T + bias with a weight [out, in], or [in] for a result without the last axis. An input of rank 5 is
+    reshaped to rows, since products take rank 4."""
+    if weight.ndim == 1:
+        row = weight.expand_dims(0) if isinstance(weight, Encoded) else weight.reshape(1, weight.shape[0])
+        rows = linear(
+            x,
+            row,
+            None if bias is None else bias.reshape(1) if isinstance(bias, Tensor) else np.asarray(bias).reshape(1),
+        )
+        return rows.reshape(*(x.shape[:-1] or (1,)))
     if isinstance(bias, np.ndarray) and not bias.any():
         bias = None  # some formats always write a bias; the accumulators start at zero
     image = _flattened_image(x)

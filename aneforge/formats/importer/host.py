@@ -16,12 +16,13 @@ from aneforge.errors import LoadError
 from aneforge.formats.importer.op import FileOp
 from aneforge.formats.ops.known import KnownOps
 from aneforge.formats.records import Type, ValueType, is_whole
-from aneforge.formats.values import as_tensor
+from aneforge.formats.values import as_tensor, holds_nan
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 
 _MOST_IN_BODY = 1024  # numbers; more of them are a stored weight of the graph
+_MOST_ODD = 1 << 18  # numbers with a NaN among them, which a stored weight cannot hold
 
 
 def held_as(dtype: str) -> str:
@@ -62,7 +63,7 @@ def _written_type(op: FileOp, name: str, place: int) -> tuple[str, bool]:
 
 
 def _write(value: Any, operands: list[Tensor]) -> Any:
-    if isinstance(value, np.ndarray) and (value.dtype.kind != "f" or value.size <= _MOST_IN_BODY):
+    if isinstance(value, np.ndarray) and (value.dtype.kind != "f" or value.size <= _MOST_IN_BODY or _is_odd(value)):
         if value.dtype.kind == "U":
             return {"text": [str(word) for word in value.reshape(-1)], "shape": value.shape}
         plain = np.ascontiguousarray(value)
@@ -72,6 +73,11 @@ def _write(value: Any, operands: list[Tensor]) -> Any:
         raise LoadError(f"a {type(value).__name__.lower()} cannot be an operand of a host op; use a tensor")
     operands.append(as_tensor(value))
     return len(operands) - 1
+
+
+def _is_odd(value: np.ndarray) -> bool:
+    """Numbers that no weight of the graph can hold, few enough to be written down."""
+    return value.size <= _MOST_ODD and holds_nan(value)
 
 
 def _shapes(op: FileOp, body: str, operands: list[Tensor], known: KnownOps) -> list[tuple[int, ...]]:

@@ -93,7 +93,7 @@ class Importer:
         """Of what the last block gave, where an operation stands for a block."""
         self.prefix: list[str] = []
         self.calls: list[str] = []
-        self.nodes = FileNodes()
+        self.nodes = FileNodes(runtime=language.runtime)
         self._walked = self._depth = self._looked_at = 0
 
     # The whole.
@@ -252,6 +252,7 @@ class Importer:
         try:
             op = self.language.bind(self, operation, scope)  # which may name it
             origin = Origin(number, self.label(operation), operation.kind, *self.language.place_of(operation))
+            origin = origin._replace(dtype=self.language.bound_type(operation))
             self.nodes.nodes.append(origin)
             self.returned_types = None
             newest = newest_node()

@@ -33,6 +33,8 @@ class Language:
     control: Mapping[str, Control] = {}
     remedy = ""
     """What to do about a file that breaks the format's own rules."""
+    runtime = ""
+    """Who runs files of this format as they are; empty where they are converted first."""
     forgets = False
     """Whether values that nothing reads any more are dropped while the model is walked."""
 
@@ -89,6 +91,10 @@ class Language:
         """The module and the line of the model's own code that an operation comes from, where the file says so."""
         return "", ""
 
+    def bound_type(self, operation: Operation) -> str:
+        """The type that a runtime computes an operation in because the file says so, where it is not the engine's."""
+        return ""
+
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
         """A result of the whole, and its name."""
         return label, value
@@ -105,8 +111,20 @@ class Language:
         """Give back the memory of weights that were read through a map."""
 
 
+_HANDS_OVER = ("cast", "const", "read_state", "write_state", "coreml_update_state")
+"""Operations that compute nothing in the type that they state."""
+
+
 class CommonLanguage(Language):
     """A format whose operations have names for their arguments, and a table of rows over the common ops."""
+
+    def bound_type(self, operation: Operation) -> str:
+        """fp32 where an operation gives it: a conversion keeps the types that a file of this kind states."""
+        kind = operation.kind.rpartition(".")[2]
+        if kind in _HANDS_OVER or kind.startswith("constexpr"):
+            return ""
+        stated = (kind.dtype for _, kind in operation.outputs if isinstance(kind, ValueType))
+        return next((dtype for dtype in stated if dtype in ("fp32", "fp64")), "")
 
     def __init__(
         self,

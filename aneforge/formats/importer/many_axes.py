@@ -78,7 +78,7 @@ class _Fold:
         if result is None:
             raise LoadError(
                 f"{self.file}: {self.names[node.uid]} ({node.op}) has a tensor of "
-                f"{max(node.ndim, *(operand.ndim for operand in node.inputs))} axes, and the engine has {MAX_RANK}. "
+                f"{max((node.ndim, *(operand.ndim for operand in node.inputs)))} axes, and the engine has {MAX_RANK}. "
                 "Write it with fewer axes in the model."
             )
         return self._signed(node, result if node.ndim > MAX_RANK else _viewed(result, node.shape))

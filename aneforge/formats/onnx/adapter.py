@@ -35,6 +35,23 @@ def read_model(model: Any, dims: Mapping[str, int], fixed: Mapping[str, Any], fo
     return _graph(_package("model"), model, label, folder, dims, fixed, model.ByteSize())
 
 
+def input_dims(file: Path) -> list[tuple[str, list[int | str]]]:
+    """The inputs of a file with their extents: numbers, or names of open dimensions (empty where there is none)."""
+    from aneforge.formats.shapes import GRAPH_INPUT, MODEL_GRAPH, field_bytes
+
+    onnx = _package(file.name)
+    inputs = []
+    try:
+        for content in field_bytes(file, (MODEL_GRAPH, GRAPH_INPUT)):
+            port = onnx.ValueInfoProto()
+            port.ParseFromString(content)
+            extents = port.type.tensor_type.shape.dim
+            inputs.append((port.name, [int(e.dim_value) if e.HasField("dim_value") else e.dim_param for e in extents]))
+    except Exception as error:  # protobuf's errors have no common class across its versions
+        raise LoadError(f"{file.name}: not an ONNX model ({type(error).__name__}: {error})") from None
+    return inputs
+
+
 def _package(name: str) -> Any:
     try:
         import onnx

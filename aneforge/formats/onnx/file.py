@@ -43,11 +43,11 @@ def count_nodes(file: Path) -> int:
     """How many nodes the graph of a file has; none of them is parsed. ValueError, IndexError or OSError if it is no
     ONNX file."""
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        graphs = [field for field in _fields(data, 0, len(data)) if field[:2] == (_MODEL_GRAPH, _BYTES)]
-        return sum(field[0] == _GRAPH_NODE for *_, body, end in graphs for field in _fields(data, body, end))
+        graphs = [field for field in fields(data, 0, len(data)) if field[:2] == (_MODEL_GRAPH, _BYTES)]
+        return sum(field[0] == _GRAPH_NODE for *_, body, end in graphs for field in fields(data, body, end))
 
 
-def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+def fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield for each field: its number, wire type, start, start of content, and end."""
     place = begin
     while place < end:
@@ -94,13 +94,13 @@ def _message(number: int, content: bytes) -> bytes:
 
 def _strip_weights(data: Any, name: str) -> bytes:
     pieces = []
-    for number, kind, start, body, end in _fields(data, 0, len(data)):
+    for number, kind, start, body, end in fields(data, 0, len(data)):
         if number == _MODEL_GRAPH and kind == _BYTES:
             graph = [
                 _message(_GRAPH_INITIALIZER, _as_external(data, b, e, name))
                 if field == _GRAPH_INITIALIZER and wire == _BYTES and e - b >= _SMALLEST_EXTERNAL
                 else data[s:e]
-                for field, wire, s, b, e in _fields(data, body, end)
+                for field, wire, s, b, e in fields(data, body, end)
             ]
             pieces.append(_message(_MODEL_GRAPH, b"".join(graph)))
         else:
@@ -110,13 +110,13 @@ def _strip_weights(data: Any, name: str) -> bytes:
 
 def _as_external(data: Any, begin: int, end: int, name: str) -> bytes:
     """Return a weight's message with its bytes replaced by a reference to this file."""
-    fields = list(_fields(data, begin, end))
-    kinds = [_varint(data, body)[0] for number, kind, _, body, _ in fields if number == _TENSOR_TYPE and not kind]
-    raw = [(body, stop) for number, _, _, body, stop in fields if number == _TENSOR_RAW]
+    parts = list(fields(data, begin, end))
+    kinds = [_varint(data, body)[0] for number, kind, _, body, _ in parts if number == _TENSOR_TYPE and not kind]
+    raw = [(body, stop) for number, _, _, body, stop in parts if number == _TENSOR_RAW]
     if len(raw) != 1 or not set(kinds) <= _WHOLE_BYTES:
         return data[begin:end]
     (first, last), *_ = raw
-    pieces = [data[start:stop] for number, _, start, _, stop in fields if number != _TENSOR_RAW]
+    pieces = [data[start:stop] for number, _, start, _, stop in parts if number != _TENSOR_RAW]
     entries = {"location": name, "offset": str(first), "length": str(last - first)}
     for key, value in entries.items():
         pieces.append(_message(_TENSOR_EXTERNAL, _message(1, key.encode()) + _message(2, value.encode())))

@@ -221,7 +221,9 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """NumPy refuses negative powers of integers."""
+    """Powers of integers, as sizes are computed, stay integers. NumPy refuses negative powers of them."""
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b >= 0).all():
+        return np.power(a.astype(np.int64), b.astype(np.int64))
     return np.power(a.astype(np.float64), b.astype(np.float64))
 
 
@@ -269,7 +271,9 @@ def _expand(x: Array, axes: list[int]) -> Array:
 
 
 def _concat(values: list[Value], axis: int, interleave: bool) -> Array:
-    arrays = [np.asarray(value) for value in values]
+    arrays = [
+        np.atleast_1d(np.asarray(value)) for value in values
+    ]  # single numbers, such as sizes, are joined to a line
     if not interleave:
         return np.concatenate(arrays, axis)
     shape, along = arrays[0].shape, axis % arrays[0].ndim

@@ -23,6 +23,7 @@ import numpy as np
 from aneforge.errors import LoadError
 from aneforge.files import check_archive
 from aneforge.formats.pytorch.naming import plain_trace
+from aneforge.formats.pytorch.structures import plain_structure
 
 _DAMAGED = (RuntimeError, struct.error, zlib.error)  # RuntimeError: encrypted, or nested too deeply
 _MOST_TEXT = 1 << 29  # real programs are far smaller
@@ -33,14 +34,16 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _SYMBOL = r"Symbol\('[a-z]{1,3}\d+'(?:, [a-z]+=(?:True|False|None))*\)"
 _FUNCTIONS = (
     "Abs Add CeilDiv CeilToInt CleanDiv Equality FloatTrueDiv FloorDiv FloorToInt GreaterThan Identity IntTrueDiv "
-    "LessThan Max Min Mod ModularIndexing Mul PythonMod StrictGreaterThan StrictLessThan ToFloat TruncToInt "
-    "Unequality Where ceiling floor"
+    "LessThan Max Min Mod ModularIndexing Mul Pow PowByNatural PythonMod StrictGreaterThan StrictLessThan ToFloat "
+    "TruncToInt Unequality Where ceiling floor"
 ).replace(" ", "|")
 _EXPRESSION = re.compile(
-    rf"(?:Pow\({_SYMBOL}, Integer\([1-4]\)\)|{_SYMBOL}|Integer\(-?\d{{1,18}}\)|Rational\(-?\d{{1,9}}, \d{{1,9}}\)|"
+    rf"(?:{_SYMBOL}|Integer\(-?\d{{1,18}}\)|Rational\(-?\d{{1,9}}, \d{{1,9}}\)|"
     rf"Float\('-?\d{{1,18}}(?:\.\d{{1,18}})?', precision=53\)|(?:{_FUNCTIONS})\(|true|false|[), ])+"
 )
-"""Sizes as PyTorch writes them. Powers, which could grow without limit, are allowed for symbols only."""
+"""Sizes as PyTorch writes them. ``PowByNatural`` stops at the largest size; ``Pow`` does not, so it is counted."""
+_SMALL_POWER = re.compile(r".+, Integer\([1-4]\)")
+_MOST_POWERS = 4  # in one expression: a power of a power of a power of a power has some thousand digits
 
 _MOST_EXPRESSION = 2000
 _IMPORTS = ("__enum__", "default_factory", "\\u")
@@ -124,8 +127,9 @@ def _check_program(file: Path, program: Any) -> None:
     """Check that the program names only ATen ops and arithmetic on sizes.
 
     PyTorch evaluates the expressions of sizes, runs the code of guards, writes names into code that it runs, and
-    imports the types that a structure names. So each of these must match what ``torch.export.save`` writes. Guards
-    only check inputs; they are removed. Of a trace of the model's own code only the last line is kept.
+    imports the types that a structure names, unless they are tuples (``structures.py``). So each of these must match
+    what ``torch.export.save`` writes. Guards only check inputs; they are removed. Of a trace of the model's own code
+    only the last line is kept.
     """
     if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
         raise LoadError(
@@ -138,6 +142,9 @@ def _check_program(file: Path, program: Any) -> None:
         if isinstance(record, dict):
             if "stack_trace" in record:
                 record["stack_trace"] = plain_trace(record["stack_trace"])
+            for key in ("in_spec", "out_spec"):
+                if isinstance(record.get(key), str):
+                    record[key] = plain_structure(record[key])
             for key, value in record.items():
                 if isinstance(value, str):
                     _check_text(file, record, key, value)
@@ -159,7 +166,7 @@ def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> Non
                 f"{file.name}: {record.get('name') or 'a node'} ({value}): not an ATen op; only ATen ops are allowed"
             )
     elif key == "expr_str":
-        if len(value) > _MOST_EXPRESSION or not _EXPRESSION.fullmatch(value):
+        if len(value) > _MOST_EXPRESSION or not _EXPRESSION.fullmatch(value) or not _has_small_powers(value):
             raise LoadError(
                 f"{file.name}: the size {value[:60]!r} is not an expression of sizes that torch.export.save() writes; "
                 "save the program again"
@@ -173,6 +180,22 @@ def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> Non
             f"{file.name}: the inputs or outputs have a type that must be imported, which is not allowed; use "
             "tensors, lists, tuples and dicts"
         )
+
+
+def _has_small_powers(expression: str) -> bool:
+    """Whether every power in an expression has a small known exponent, and there are few of them."""
+    starts = [match.end() for match in re.finditer(r"\bPow\(", expression)]
+    return len(starts) <= _MOST_POWERS and all(_SMALL_POWER.fullmatch(_within(expression, at)) for at in starts)
+
+
+def _within(expression: str, start: int) -> str:
+    """The arguments of a function whose first one starts at a place."""
+    depth = 1
+    for place in range(start, len(expression)):
+        depth += {"(": 1, ")": -1}.get(expression[place], 0)
+        if depth == 0:
+            return expression[start:place]
+    return ""
 
 
 def _tensors(

@@ -94,7 +94,8 @@ class _Arguments:
         """A small tensor is part of the text; a large one is a weight of the graph."""
         if isinstance(value, Encoded):
             return self._add_operand(as_tensor(value), "float32", value.shape)
-        if value.dtype.is_floating_point and value.numel() > _INLINE:
+        is_odd = value.dtype.is_floating_point and value.numel() <= _MOST_INLINE and bool(torch.isnan(value).any())
+        if value.dtype.is_floating_point and value.numel() > _INLINE and not is_odd:  # a NaN is no weight of a graph
             return self._add_operand(as_tensor(numbers_of(value)), "float32", value.shape)
         if value.numel() > _MOST_INLINE:
             raise LoadError(

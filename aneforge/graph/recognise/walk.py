@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import const
-from aneforge.graph.origins import FileNodes, merged, nodes_since, passed_over, stamp
+from aneforge.graph.origins import merged, nodes_since, passed_over, stamp
 from aneforge.graph.recognise.algebra import Scene, SpellingRule
 from aneforge.graph.recognise.table import RULES
 from aneforge.graph.reference import value_of
@@ -59,7 +59,7 @@ class _Walk:
             outputs.append(_as_output(self._now[output.uid], names[output.uid], outputs))
         graph = Graph(_in_order(outputs), self.graph.states, self.graph.route)
         if self.graph.file is not None:
-            graph.file = FileNodes(self.graph.file.nodes, {**self.reasons, **self.graph.file.reasons})
+            graph.file = replace(self.graph.file, reasons={**self.reasons, **self.graph.file.reasons})
             graph.name_by_origins()
         return graph
 

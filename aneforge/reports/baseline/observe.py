@@ -104,7 +104,7 @@ def observe(
         raise AneforgeError("target: a baseline needs at least one chip. Name one, for instance m1.")
     say(0, 0, f"compiling for {len(chosen)} targets")
     study = Study(model, chosen)
-    splits, reports = study.partitions(), study.preflights()
+    splits, reports = study.judged(), study.preflights()
     running = {name: split for name, split in splits.items() if split.runs}
     reasons: dict[tuple[str, str], NodeReason] = {}
     verdicts = {name: _verdict(splits[name], reports[name], reasons) for name in chosen}

@@ -19,6 +19,7 @@ from typing import Any
 from aneforge.errors import AneforgeError, first_line
 from aneforge.formats import FORMATS
 from aneforge.formats.cache.keys import digest_of, stamp_of
+from aneforge.formats.kinds import kind_of_folder
 from aneforge.formats.onnx.file import count_nodes
 from aneforge.formats.values import MODEL_ENDINGS, model_files
 from aneforge.reports.workers import cores
@@ -33,6 +34,7 @@ _DESCRIPTION = (".json", ".mlmodel", ".mlirb", ".xml")
 _BYTES_EACH = {
     ".pt2": 1500,
     ".aneforge": 250,
+    ".mlmodelc": 200,
     ".mlpackage": 200,
     ".aimodel": 200,
     ".plist": 400,
@@ -262,7 +264,7 @@ def _expanded(name: str, dims: Mapping[str, int], function: str | None) -> Itera
 
 
 def _is_plain_folder(place: Path) -> bool:
-    return place.is_dir() and place.suffix.casefold() not in FORMATS
+    return place.is_dir() and place.suffix.casefold() not in FORMATS and kind_of_folder(place) is None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -274,7 +276,7 @@ def _files(folder: Path) -> list[Path]:
 
 SCHEMA = 2
 """The form of plans and results; those of another are made anew."""
-_SELF_CONTAINED = (".aimodel", ".aneforge", ".mlmodel", ".mlpackage", ".pt2")
+_SELF_CONTAINED = (".aimodel", ".aneforge", ".mlmodelc", ".mlpackage", ".pt2")
 """Formats that have no weights in files beside them, and run nothing."""
 
 

@@ -90,7 +90,7 @@ def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[s
     study = Study(graph, list(targets), scope=scope)
     with quiet_collector():
         checked, (estimates, _) = Check(study), study.estimates()
-        splits, timed = study.partitions(), study.timed()
+        splits, timed = study.judged(), study.timed()
         rows = []
         for name, split in splits.items():
             row: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -107,6 +108,7 @@ def gru(context: Context) -> Tensor:
 # Running sums as products with a triangle of ones, and product reductions by halving.
 
 
+_PRODUCT_RANK = 4  # products take at most this many axes (matmul-rank)
 _BLOCK = 512  # a triangle of this extent is half a megabyte; longer axes are summed in blocks of it
 
 
@@ -117,6 +119,10 @@ def _upper(extent: int) -> Tensor:
 def cumsum(context: Context) -> Tensor:
     """The axis last, times an upper triangle of ones; long axes in blocks, with the sums of earlier blocks added."""
     x, axis = context.inputs[0], context.node.attrs["axis"]
+    if x.ndim > _PRODUCT_RANK:  # all axes before, the axis, and all behind it
+        sides = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        lines = x.reshape(*sides).transpose([0, 2, 1])
+        return _last_axis(lines).transpose([0, 2, 1]).reshape(*x.shape)
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     moved = axis != x.ndim - 1
     lines = x.transpose(order) if moved else x

@@ -44,6 +44,26 @@ def square_tiling(query: Query, limit: Limit) -> Any:
     return shape[-1] if shape[-1] % limit.record["modulus"] > limit.value else None
 
 
+@rule("joined-by-padding", ANY, oversize=True)
+def joined_by_padding(query: Query, limit: Limit) -> Any:
+    """{op}: values that are padded to {extent} channels and added; above {limit} channels such a sum does not compile
+    for {chip}."""
+    if limit.pattern not in query.patterns:
+        return None
+    shape = query.shape()
+    channels = query.attrs.get("padded_channels", shape[1] if shape and len(shape) > 1 else 0)
+    return channels if isinstance(channels, int) and channels > limit.value else None
+
+
+@rule("attention-history", ANY, oversize=True)
+def attention_history(query: Query, limit: Limit) -> Any:
+    """{op}: attention over {extent} keys; {limit} were seen to compile for {chip}, 32,768 were not, and what lies
+    between is not known."""
+    shape = query.shape()
+    keys = query.attrs.get("history", shape[-1] if shape and limit.pattern in query.patterns else 0)
+    return keys if isinstance(keys, int) and keys > limit.value else None
+
+
 @rule("chain-pattern", ANY, every_record=True)
 def chain_pattern(query: Query, limit: Limit) -> Any:
     """{op}: {what} on {chip}."""

@@ -15,11 +15,12 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint16", "uint32")
 _CAST_AT_ONCE = "cast-behind-an-fp32-input"
 
 
-@rule("fp32-program", ANY, elsewhere="graph language")
+@rule("fp32-program", ANY)
 def fp32_program(query: Query, limit: Limit) -> Any:
     """{op}: {extent} operands; the engine computes in fp16 and a program takes {limit}."""
-    casts = _CAST_AT_ONCE in query.patterns or query.base == "cast"
-    return "fp32" if "fp32" in query.dtypes and not casts else None
+    if _CAST_AT_ONCE in query.patterns or query.base == "cast":
+        return None
+    return next((dtype for dtype in query.dtypes if dtype in ("fp32", "fp64")), None)
 
 
 @rule("fp32-input", ANY, elsewhere="graph language")
@@ -62,12 +63,15 @@ def integer_weight(query: Query, limit: Limit) -> Any:
 _GROUPED = ("blockwise", "int4_grouped")
 
 
-@rule("grouped-scales", ANY)
+@rule("grouped-scales", ANY, every_record=True)
 def grouped_scales(query: Query, limit: Limit) -> Any:
     """{op}: {extent} along the input channels, or one for each group of channels, keep the op off the engine of
     {chip}, which takes {limit} ("{string}")."""
     if limit.pattern in query.patterns:
         return "weight scales or tables"
+    bits = limit.record.get("bits")
+    if bits is not None and query.weights.get("bits") != bits:
+        return None
     # A node of a graph shows its scales, by the pattern; elsewhere the name of the encoding has to do.
     if query.weights.get("encoding") in _GROUPED and not query.attrs.get("interior"):
         return "weight scales"
@@ -91,6 +95,21 @@ def element_type(query: Query, limit: Limit) -> Any:
 
 _OTHER_TYPES = ("bf16", "bfloat", "fp8", "float8")
 """How the names of types begin that no chip, or not every chip, has."""
+
+
+@rule("fp8-form", ANY, elsewhere="graph language")
+def fp8_form(query: Query, limit: Limit) -> Any:
+    """{op}: fp8 weights with {extent}; {chip} takes {limit} ("{string}")."""
+    encoding = str(query.weights.get("encoding", ""))
+    if not encoding.startswith(("fp8", "float8")):
+        return None
+    return "a zero point" if query.weights.get("zero_point") else None
+
+
+@rule("run-time-dequantise", ANY, elsewhere="model language")
+def run_time_dequantise(query: Query, limit: Limit) -> Any:
+    """{op}: a constant of codes behind {extent} does not compile for {chip}; {limit} does."""
+    return "a dequantiser that runs in every call" if query.weights.get("dequantize") == "runtime" else None
 
 
 @rule("palette-bits", ANY, effect="decompose", elsewhere="rewrites")

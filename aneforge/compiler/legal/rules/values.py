@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import Limit, rule
+from aneforge.compiler.legal.rules.base import ANY, Limit, rule
 from aneforge.graph.node import ops_with
 from aneforge.graph.traits import GraphTrait
 
@@ -73,6 +73,16 @@ def accumulator_range(query: Query, limit: Limit) -> Any:
         return None
     largest = _number(query.values.get("largest_output"))
     return largest if largest is not None and abs(largest) > limit.value else None
+
+
+@rule("fp8-underflow", ANY, effect="wrong_result", chains=False, elsewhere="values")
+def fp8_underflow(query: Query, limit: Limit) -> Any:
+    """{op}: activations as fp8 codes reach {extent} at most; codes up to {limit} with a scale of one all gave 0 on
+    {chip}."""
+    if not str(query.weights.get("encoding", "")).startswith("fp8") or not query.values:
+        return None
+    largest = _largest(query.values)
+    return largest if largest is not None and largest <= limit.value else None
 
 
 _RESULTS = ("add", "sub", "mul", "reduce_sum", "reduce_sum_square", "pow")

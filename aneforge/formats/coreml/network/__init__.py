@@ -111,7 +111,10 @@ class _Records:
 
 
 class _Network(Language):
-    """Values are blobs, since older networks give every value five axes."""
+    """Values are blobs, since older networks give every value five axes. They state no types: Core ML computes them in
+    the engine's."""
+
+    runtime = "coreml"
 
     def __init__(self, records: _Records) -> None:
         self.records = records
