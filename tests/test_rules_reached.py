@@ -515,7 +515,7 @@ def test_a_run_of_convolutions_is_cut_as_often_as_it_must_be():
     graph = Graph([convolutions(10)])
     order = [node.uid for node in graph.nodes if node.op == "conv"]
     cuts = [(order.index(node.uid), length) for node, length in convolution_runs(graph, 3)]
-    assert cuts == [(3, 10), (7, 10)]
+    assert cuts == [(3, 10), (6, 10), (9, 10)]
     broken = Graph([af.conv(convolutions(3).relu(), weight(4, 4, 1, 1))])
     assert not list(convolution_runs(broken, 3))
     long = af.preflight(convolutions(1000), "m6")
@@ -525,11 +525,14 @@ def test_a_run_of_convolutions_is_cut_as_often_as_it_must_be():
 def test_a_decoder_is_cut_as_often_as_it_must_be():
     graph = Graph([decoder(10)])
     order = [node.uid for node in graph.nodes if node.op == "softmax"]
-    assert [(order.index(node.uid), length) for node, length in programs.decode_layers(graph, 3)] == [(3, 10), (7, 10)]
+    cuts = [(order.index(node.uid), length) for node, length in programs.decode_layers(graph, 3)]
+    assert cuts == [(3, 10), (6, 10), (9, 10)]
     beside = af.concat([decoder(3), decoder(3)], 3)  # two that do not follow one another
     assert not list(programs.decode_layers(Graph([beside]), 3))
     cut = af.partition(decoder(62), "m5")
-    assert [len(region.nodes) for region in cut.regions if region.device == "host"] == [1, 1]
+    softmaxes = [sum(node.op == "softmax" for node in region.nodes) for region in cut.regions]
+    assert ([region.device for region in cut.regions], softmaxes) == (["engine"] * 3, [30, 30, 2])
+    assert cut.verdict == "in 3 programs"
 
 
 def test_no_record_is_dead():

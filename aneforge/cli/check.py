@@ -9,7 +9,11 @@ from aneforge.cli.options import ModelFile
 from aneforge.study.checking import check
 from aneforge.study.shapes import check_shapes, open_shapes
 
-COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "placement": "yellow", "decompose": "cyan"}
+COLORS = {
+    **dict.fromkeys(("reject", "oversize"), "red"),
+    **dict.fromkeys(("unknown", "risk", "placement"), "yellow"),
+    "decompose": "cyan",
+}
 
 
 def run(
@@ -19,15 +23,17 @@ def run(
     as_json: bool,
     route: str | None = None,
     everything: bool = False,
+    max_abs: float | None = None,
 ) -> int:
     """Print the report; 1 if a chip that was asked for does worse than allowed."""
     file = ModelFile.of(model)
     with working(f"checking {file.name} on {chips}"):
         shapes = open_shapes(file.path, file.asked, file.function)
         if shapes is None:
-            report = check(file.path, chips, route, fail_on, **file.options)
+            report = check(file.path, chips, route, fail_on, max_abs=max_abs, **file.options)
         else:
-            report = check_shapes(file.path, chips, route, fail_on, dims=file.asked, function=file.function)
+            options = {"max_abs": max_abs, "dims": file.asked, "function": file.function}
+            report = check_shapes(file.path, chips, route, fail_on, **options)
         answer = text.as_json(report.to_json()) if as_json else report.text(_painted, everything)
     print(answer)
     return 0 if report.ok else 1

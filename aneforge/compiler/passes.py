@@ -228,6 +228,7 @@ def _refusal(module: Module, refused: Refused) -> Refusal:
         refused.findings,
         reject=refused.reject,
         sources=op.sources,
+        follows=refused.follows,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aneforge.chips.evidence import Fact
 from aneforge.compiler.legal.findings import Finding, PlacementFinding, is_oversize
-from aneforge.compiler.legal.rules.base import CHIP
+from aneforge.compiler.legal.rules.base import CHIP, RULES
 from aneforge.engine.ir import Op
 from aneforge.errors import AneforgeError
 from aneforge.graph.node import located
@@ -35,6 +35,8 @@ class Refusal:
     """All nodes that went into what was refused, where a fused op was."""
     place: tuple[str, tuple[int, ...], tuple[str, int] | None] | None = None
     """The op, its shape and the user's line."""
+    follows: bool = False
+    """Whether the program was full before: the node would run in one that begins earlier."""
 
     @classmethod
     def by_rules(cls, name: str, node: Tensor, findings: tuple[Finding, ...]) -> Refusal:
@@ -52,6 +54,11 @@ class Refusal:
         message = " ".join(f"{finding.message.rstrip('.')}." for finding in self.findings if finding.message)
         hint = f" {first.hint[0].upper()}{first.hint[1:].rstrip('.')}." if first.hint else ""
         return f"{op} {list(shape)} at {located(where)}: {message}{hint} {first.evidence.label()}"
+
+    @property
+    def ends_program(self) -> bool:
+        """Whether the node itself runs, in a program that begins with it or before it."""
+        return self.rule in RULES and RULES[self.rule].of_program
 
     def of(self, node: str) -> Refusal:
         """The same of a node that is alike."""
@@ -82,10 +89,13 @@ class Refused(AneforgeError, ValueError):  # noqa: N818 - caught by the pass man
         reject: str | None = None,
         oversize: bool = False,
         findings: tuple[Finding, ...] = (),
+        follows: bool = False,
     ) -> None:
         self.op, self.rule, self.reason, self.reject, self.oversize = op, rule, reason, reject, oversize
         self.findings = findings
         """What the validators said, where they refuse it."""
+        self.follows = follows
+        """Whether the program was full before this op."""
         super().__init__(reason)
 
 

@@ -77,8 +77,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every chip takes the whole model."""
-        return all(chip.verdict == "yes" for chip in self.chips)
+        """Whether every chip takes the whole model and gives the right numbers."""
+        return all(chip.grade == "yes" for chip in self.chips)
 
     @property
     def reasons(self) -> list[list[int]]:

@@ -314,7 +314,7 @@ def report(
     """
     step = Steps(progress, _STEPS).next
     step("reading the model")
-    study = Study(model, target, scope=scope, dims=dims, function=function)
+    study = Study(model, target, scope=scope, max_abs=max_abs, dims=dims, function=function)
     study = study.with_chips(in_reading_order(study.chips))
     graph, operations = study.graph, study.operations
     by_name = {operations.names[node.uid]: number for number, node in enumerate(operations.counted)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from typing import Any
 
 from aneforge.cost.calls import SCOPES
@@ -62,21 +63,27 @@ def page(report: Report) -> str:
     )
 
 
+_OTHERWISE = {
+    "wrong": "but its numbers can be wrong on",
+    "programs": "in several programs on",
+    "part": "in part on",
+    "unknown": "nobody knows of",
+    "no": "not at all on",
+}
+"""What the first sentence says of chips that do not simply run it, by the grade of the verdict."""
+
+
 def _answer(report: Report) -> tuple[str, str]:
     """Where it runs, and how long that takes."""
-    whole = [chip for chip in report.chips if chip.verdict == "yes"]
-    in_part = [chip for chip in report.chips if chip.verdict.startswith("in part")]
     count = len(report.chips)
-    if len(whole) == count:
+    grades = Counter(chip.grade for chip in report.chips)
+    if grades["yes"] == count:
         sentence = "It runs whole on the engine of " + ("this chip" if count == 1 else f"all {count} chips")
-    elif not whole and not in_part:
+    elif grades["no"] == count:
         sentence = "No part of it runs on the engine of " + ("this chip" if count == 1 else f"these {count} chips")
     else:
-        sentence = f"It runs whole on the engine of {len(whole)} of {count} chips"
-        if in_part:
-            sentence += f", in part on {len(in_part)}"
-        if len(whole) + len(in_part) < count:
-            sentence += f", not at all on {count - len(whole) - len(in_part)}"
+        sentence = f"It runs whole on the engine of {grades['yes']} of {count} chips"
+        sentence += "".join(f", {words} {grades[grade]}" for grade, words in _OTHERWISE.items() if grades[grade])
     known = [chip for chip in report.chips if chip.us is not None]
     sold = [chip for chip in known if chip.label != chip.target] or known  # products before names of the compiler
     timed = sorted(sold, key=lambda chip: chip.us or 0)
@@ -118,14 +125,13 @@ class _Scale:
 
 
 def _chip(chip: ChipRow, scale: _Scale) -> dict[str, Any]:
-    in_part = chip.verdict.startswith("in part")
     row: dict[str, Any] = {
         "anchor": _anchor(chip.name),
         "label": chip.label,
         "target": chip.target,
         "also": ", ".join(chip.also),
-        "grade": "yes" if chip.verdict == "yes" else "part" if in_part else "no",
-        "runs": "yes" if chip.verdict == "yes" else "in part" if in_part else "no",
+        "grade": chip.grade,
+        "runs": chip.verdict.partition(":")[0],
         "on_engine": f"{chip.engine_ops:,} of {chip.ops:,}",
         "likely": chip.likely,
         "us": chip.us,

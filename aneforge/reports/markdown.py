@@ -34,11 +34,13 @@ def markdown(report: Report) -> str:
 def _head(report: Report) -> Iterator[str]:
     """The block at the top: operations on engine and host, time, memory."""
     chips = [chip for chip in report.chips if chip.us is not None]
-    whole = sum(chip.verdict == "yes" for chip in report.chips)
+    whole = sum(chip.grade == "yes" for chip in report.chips)
+    wrong = sum(chip.grade == "wrong" for chip in report.chips)
     yield ""
     count, first = len(report.chips), report.chips[0].label
     verdict = f"{whole} of {count} chips run" if count > 1 else f"{first} runs" if whole else f"{first} does not run"
-    yield f"**{verdict} all of its {plural(report.model['operations'], 'operation')}.**"
+    doubtful = f" On {plural(wrong, 'more chip')} it runs, and numbers can be wrong." if wrong else ""
+    yield f"**{verdict} all of its {plural(report.model['operations'], 'operation')}.{doubtful}**"
     if not chips:
         return
     fast, slow = min(chips, key=_time), max(chips, key=_time)
@@ -85,7 +87,7 @@ def _chips(report: Report) -> Iterator[str]:
         most = max(chip.shares, key=chip.shares.__getitem__, default="")
         basis = "measured" if chip.basis_measured else "by law"
         times = " | ".join(map(_count, (chip.us, *chip.interval)))
-        verdict = "yes" if chip.verdict == "yes" else "in part" if chip.verdict.startswith("in part") else "no"
+        verdict = chip.verdict.partition(":")[0]
         yield f"| {chip.label} | {verdict} | {on_engine} | {times} | {energy} | {most} | {basis} |"
 
 

@@ -213,7 +213,10 @@ def _facts(split: Partition, steps: Iterable[StepRow]) -> Iterator[FactRow]:
 # What each operation is on each chip, and the reasons of verdicts.
 
 
-_LETTERS = {"native": "n", "decompose": "d", "placement": "p", "risk": "k", "oversize": "o", "reject": "r"}
+_LETTERS = {
+    **{"native": "n", "decompose": "d", "placement": "p", "risk": "k", "unknown": "u", "oversize": "o"},
+    "reject": "r",
+}
 """Of several lists that name an operation, the last one's letter stays."""
 
 

@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from aneforge.study.outcomes import grade_of
+
 STATUSES = {
     "n": "native",
     "d": "decomposed",
     "r": "rejected",
     "o": "too large",
     "k": "risk",
+    "u": "unknown",
     "p": "kept off by a runtime",
     "h": "on the host",
 }
@@ -71,7 +74,7 @@ class ChipRow(ReportRow):
     label: str
     target: str
     verdict: str
-    """What the engine can take: ``yes``, ``in part: ...`` or ``no``."""
+    """What the engine can take, in the words of :class:`aneforge.study.outcomes.Outcome`."""
     likely: str
     """What the runtime would likely give it: ``all``, ``416 of 417`` or ``none``."""
     ops: int
@@ -105,6 +108,11 @@ class ChipRow(ReportRow):
     memory_bytes: int = 0
     refused: str = ""
     """Why no engine runs any of it."""
+
+    @property
+    def grade(self) -> str:
+        """One word for the verdict."""
+        return grade_of(self.verdict)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,14 @@ def sarif_document(
 # The reasons of a report as SARIF 2.1.0: a result's rule is the id that the page, ``check`` and the docs show.
 
 
-_LEVELS = {"reject": "error", "oversize": "error", "risk": "warning", "placement": "warning", "decompose": "note"}
+_LEVELS = {
+    "reject": "error",
+    "oversize": "error",
+    "unknown": "warning",
+    "risk": "warning",
+    "placement": "warning",
+    "decompose": "note",
+}
 
 
 def sarif_text(report: Report) -> str:

@@ -12,14 +12,17 @@ from aneforge.chips.names import chip_label, chip_labels, with_label
 from aneforge.compiler.legal.findings import BASES
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, Source
+from aneforge.study.outcomes import FAIL_ON, Outcome
 from aneforge.study.partition import Partition
 from aneforge.study.preflight import STATUSES, OpReport, Preflight
 from aneforge.study.study import Study
 from aneforge.text import ByChip, some, wrapped
 
-GRADES = ("reject", "oversize", "risk", "placement", "decompose")
+GRADES = ("reject", "oversize", "unknown", "risk", "placement", "decompose")
 """The outcomes worth a reason, gravest first."""
 
+_RARE = ("unknown", "placement")
+"""Outcomes that have a column only where they occur."""
 _MOST_REASONS = 12
 _WIDE, _NARROW = 46, 14  # letters of the list of chips in the table: a partial verdict needs room
 Paint = Callable[[str], str]
@@ -29,10 +32,11 @@ def check(
     model: Source,
     target: Chips = None,
     route: str | None = None,
-    fail_on: str = "reject,oversize",
+    fail_on: str = FAIL_ON,
     *,
     os: str | None = None,
     runtime: str | None = None,
+    max_abs: float | None = None,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
 ) -> Check:
@@ -41,20 +45,22 @@ def check(
 
     ``target`` is m1..m6 where it is left out. ``route`` is how the program reaches a chip: ``conversion``, or
     ``direct`` (authored layers; the only one below A13); left out, it is the one that ``af.compile`` takes.
-    ``fail_on`` names the outcomes that make ``.ok`` false: some of reject, oversize, risk, placement and decompose,
-    separated by commas, or none. A chip that runs the model in part refuses some of it, so it fails by default;
-    ``.verdicts`` says how much runs. ``print`` shows the whole report; ``check(...)["m1"]`` is the report of one chip
-    (:class:`Preflight`).
+    ``fail_on`` names the outcomes that make ``.ok`` false: some of reject, oversize, unknown, risk, placement and
+    decompose, separated by commas, or none. By default a chip fails that runs the model in part, whose numbers can be
+    wrong, or of which nobody knows whether it runs; ``.verdicts`` says which. ``max_abs`` is the largest magnitude of
+    any input: without it an input that promises nothing may be any number. ``print`` shows the whole report;
+    ``check(...)["m1"]`` is the report of one chip (:class:`Preflight`).
 
     ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`.
     """
-    return Check(Study(model, target, route=route, os=os, runtime=runtime, dims=dims, function=function), fail_on)
+    study = Study(model, target, route=route, os=os, runtime=runtime, max_abs=max_abs, dims=dims, function=function)
+    return Check(study, fail_on)
 
 
 class Check(ByChip[Preflight]):
     """The report of each chip on one model. ``ok`` is False where a chip does worse than allowed."""
 
-    def __init__(self, study: Study, fail_on: str = "reject,oversize") -> None:
+    def __init__(self, study: Study, fail_on: str = FAIL_ON) -> None:
         self.fail_on = _grades(fail_on)
         super().__init__(study.preflights())
         self._study = study
@@ -64,12 +70,17 @@ class Check(ByChip[Preflight]):
     def failed(self) -> list[str]:
         """The chips on which an outcome of ``fail_on`` occurs, or from whose engine the runtime that was asked about
         keeps a part."""
-        refused = {name for name, split in self.partitions.items() if split.kept_off} if self._fails_off_engine else ()
         return [
             name
-            for name, result in self.items()
-            if name in refused or any(result.counts[grade] for grade in self.fail_on)
+            for name, split in self.partitions.items()
+            if (self._fails_off_engine and split.kept_off) or any(self._has(grade, name) for grade in self.fail_on)
         ]
+
+    def _has(self, grade: str, name: str) -> bool:
+        """Whether an outcome occurs on a chip; what only another runtime shows does not count."""
+        split = self.partitions[name]
+        on_engine = {"risk": split.wrong_numbers, "unknown": split.not_known}
+        return bool(on_engine[grade] if grade in on_engine else self[name].counts[grade])
 
     @property
     def _fails_off_engine(self) -> bool:
@@ -88,8 +99,14 @@ class Check(ByChip[Preflight]):
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """For each chip ``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs."""
-        return {name: split.verdict for name, split in self.partitions.items()}
+        """For each chip ``yes``, ``yes, numbers can be wrong``, ``in 2 programs``, ``in part: 416 of 417 ops on the
+        engine``, ``unknown``, or ``no`` where nothing useful runs."""
+        return {name: str(outcome) for name, outcome in self.outcomes.items()}
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The same in figures: what runs, in how many programs, and how many nodes can give wrong numbers."""
+        return {name: split.outcome for name, split in self.partitions.items()}
 
     @property
     def likely(self) -> dict[str, str]:
@@ -112,7 +129,8 @@ class Check(ByChip[Preflight]):
     def to_json(self) -> dict[str, Any]:
         head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route, "doubts": self.doubts}
         runtime = {"runtime": self._study.runtime.name, "os": self._study.os, "likely": self.likely}
-        return {**head, "verdicts": self.verdicts, **runtime, **super().to_json()}
+        outcomes = {name: outcome.to_json() for name, outcome in self.outcomes.items()}
+        return {**head, "verdicts": self.verdicts, "outcomes": outcomes, **runtime, **super().to_json()}
 
     def __str__(self) -> str:
         return self.text()
@@ -122,13 +140,24 @@ class Check(ByChip[Preflight]):
         counts = f"{len(self._study.operations.counted):,} operations, {len(self.graph.weights):,} stored weights"
         head = f"{counts}{self._by_route()}{self._by_runtime()}"
         parts = [f"{head}\n\n{self._table()}", *self._reasons(paint, everything)]
-        if any(verdict.startswith("in part") for verdict in self.verdicts.values()):
-            parts.append("in part: aneforge partition shows which ops run where, aneforge estimate how long it takes")
+        parts += self._what_next()
         if doubts := self.doubts:
             parts.append("\n".join(wrapped(f"doubtful: {doubt}") for doubt in doubts))
         if failed := self.failed:
-            parts.append(wrapped(f"fails on {', '.join(self.fail_on)}: {chip_labels(failed)}"))
+            met = [grade for grade in self.fail_on if any(self._has(grade, name) for name in failed)]
+            parts.append(wrapped(f"fails on {', '.join(met or self.fail_on)}: {chip_labels(failed)}"))
         return "\n\n".join(parts)
+
+    def _what_next(self) -> Iterator[str]:
+        """Which command says more about what is not a plain yes."""
+        outcomes = self.outcomes.values()
+        if any(outcome.kind == "in part" or outcome.programs > 1 for outcome in outcomes):
+            yield "aneforge partition shows what runs where, aneforge estimate how long it takes"
+        if any(outcome.wrong for outcome in outcomes):
+            yield (
+                "numbers can be wrong: aneforge risks shows where and writes a cure, aneforge compare how much;\n"
+                "  say how large inputs are with --max-abs"
+            )
 
     def _by_route(self) -> str:
         """The route, where not every chip takes it."""
@@ -144,29 +173,29 @@ class Check(ByChip[Preflight]):
     def _table(self) -> str:
         rows: list[tuple[Any, ...]] = []
         groups = self.groups()
-        # A runtime keeps few models off an engine that could run them, and a line has room for so much.
-        kept_off = any(result.counts["placement"] for *_, result in groups)
-        shown = [status for status in STATUSES if status != "placement" or kept_off]
-        wide = _WIDE if all(verdict in ("yes", "no") for _, verdict, _, _ in groups) else _NARROW
-        for labels, verdict, likely, result in groups:
+        # A line has room for so much.
+        rare = [status for status in _RARE if not any(result.counts[status] for *_, result in groups)]
+        shown = [status for status in STATUSES if status not in rare]
+        wide = _WIDE if all(len(str(outcome)) < _NARROW for _, outcome, _, _ in groups) else _NARROW
+        for labels, outcome, likely, result in groups:
             counts = result.counts
             cells = [counts[status] or "-" for status in shown]
             first, *rest = textwrap.wrap(", ".join(labels), wide)
-            rows.append((first, verdict.removesuffix(" ops on the engine"), likely, *cells))
+            rows.append((first, outcome.short(), likely, *cells))
             rows += [(f"  {line}", *[""] * (len(cells) + 2)) for line in rest]
         taken = f"by {self._study.runtime.label}" if self._study.by_runtime else "engine takes it"
         heads = (taken, f"{self._study.runtime.label} likely")
         return text.columns(("chips", *heads, *shown), rows)
 
-    def groups(self) -> list[tuple[list[str], str, str, Preflight]]:
+    def groups(self) -> list[tuple[list[str], Outcome, str, Preflight]]:
         """Chips with the same outcome share a line."""
-        groups: dict[tuple[Any, ...], tuple[list[str], str, str, Preflight]] = {}
-        verdicts, likely = self.verdicts, self.likely
+        groups: dict[tuple[Any, ...], tuple[list[str], Outcome, str, Preflight]] = {}
+        outcomes, likely = self.outcomes, self.likely
         for name, result in self.items():
             reports = ((grade, report) for grade in GRADES for report in result.of(grade))
             told = [(grade, entry.name, entry.rule, _unnamed(entry)) for grade, entry in reports]
-            key = repr(told), repr(result.counts), verdicts[name], likely[name]
-            groups.setdefault(key, ([], verdicts[name], likely[name], result))[0].append(chip_label(name))
+            key = repr(told), repr(result.counts), outcomes[name], likely[name]
+            groups.setdefault(key, ([], outcomes[name], likely[name], result))[0].append(chip_label(name))
         return list(groups.values())
 
     def reasons_beside(self, seen: set[tuple[Any, ...]], paint: Paint, everything: bool) -> list[str]:

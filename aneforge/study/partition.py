@@ -5,13 +5,14 @@ A model that the chip takes as it is has one region, whose graph is the model's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aneforge.chips.chip import Target
+from aneforge.chips.families import Family
 from aneforge.chips.names import chip_label, chip_labels, with_label
 from aneforge.compiler.program import Program
 from aneforge.cost.calls import DEFAULT_SCOPE
@@ -23,7 +24,9 @@ from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import moves_only
 from aneforge.study.answers import Answers, Shelf
 from aneforge.study.model import Model
-from aneforge.study.placement import Runtime, fixed_costs, likely, runtime_of_scope
+from aneforge.study.outcomes import Outcome
+from aneforge.study.placement import Runtime, fixed_costs, kept_off, likely, runtime_of_scope
+from aneforge.study.preflight import Preflight
 from aneforge.study.regions import (
     ENGINE,
     HOST,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from aneforge.study.runner import Runner
 
 
+AskReport = Callable[[], Preflight]
 _CHIP = "⟪chips⟫"  # stands for the chip in a text that several may share
 WAYS = {
     "rules": "every op that the rules allow is on the engine",
@@ -57,12 +61,12 @@ class Partition:
     """
 
     def __init__(
-        self, cut: Cut, target: Target, by: str, refusals: Refusals, runtime: Runtime, kept_off: Callable[[], Refusals]
+        self, cut: Cut, target: Target, by: str, refusals: Refusals, runtime: Runtime, report: AskReport | None
     ) -> None:
         self.cut, self.target, self.by, self.refusals, self.runtime = cut, target, by, refusals, runtime
         self.graph, self.names = cut.graph, cut.names
         self.device_of = cut.device_of
-        self._kept_off = kept_off
+        self._ask_report = report
         self._estimates: dict[str, Estimate] = {}
         cut.targets[target.name] = target
 
@@ -70,7 +74,7 @@ class Partition:
         """The same partition for another product that carries the target."""
         if target.product == self.target.product:
             return self
-        return Partition(self.cut, target, self.by, self.refusals, self.runtime, self._kept_off)
+        return Partition(self.cut, target, self.by, self.refusals, self.runtime, self._ask_report)
 
     @property
     def regions(self) -> list[Region]:
@@ -119,12 +123,41 @@ class Partition:
         why = with_label(f"{first[0]}: {first[1]}", self.target, chip)
         return ArgumentError("model", f"nothing of it runs on the engine of {chip}. {why}")
 
+    @cached_property
+    def outcome(self) -> Outcome:
+        """What the chip does with the whole model: what runs, in how many programs, and whether the numbers hold."""
+        if not self.runs:
+            return Outcome("no", 0, self.ops)
+        if self.cut.untouched or (self.cut.starts and self.on_engine == self.ops and not self.refusals):
+            kind = "unknown" if self.not_known else "yes"
+        else:
+            kind = "in part"
+        programs = max(1, len(self.cut.on_engine)) if self.cut.starts else 1
+        return Outcome(kind, self.on_engine, self.ops, programs, len(self.wrong_numbers))
+
     @property
     def verdict(self) -> str:
-        """``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs there."""
-        if self.cut.untouched:
-            return "yes"
-        return f"in part: {self.on_engine:,} of {self.ops:,} ops on the engine" if self.useful else "no"
+        """``yes``, ``yes, numbers can be wrong``, ``in 2 programs``, ``in part: 416 of 417 ops on the engine``,
+        ``unknown``, or ``no`` where nothing useful runs there."""
+        return str(self.outcome)
+
+    @cached_property
+    def wrong_numbers(self) -> frozenset[int]:
+        """The nodes that run on the engine and whose numbers can be wrong there."""
+        return frozenset(self._remarked("risk"))
+
+    @cached_property
+    def not_known(self) -> frozenset[int]:
+        """The nodes of which nobody knows whether they run on the engine, by the runtime that was asked about."""
+        return frozenset(self._remarked("unknown"))
+
+    def _remarked(self, status: str) -> Iterator[int]:
+        """The nodes on the engine that the chip's report lists under a status, as far as it is about this runtime."""
+        report, asked = self.report, {self.runtime.name, "direct"}
+        for entry in () if report is None else report.of(status):
+            runtimes = {name for finding in entry.findings for name in finding.runtimes or ("direct",)}
+            if runtimes & asked and self.device_of.get(entry.node.uid, ENGINE) == ENGINE:
+                yield entry.node.uid
 
     @property
     def says(self) -> str:
@@ -155,9 +188,16 @@ class Partition:
         return sum(node.uid not in self.refusals for node in self.cut.operations.counted)
 
     @cached_property
+    def report(self) -> Preflight | None:
+        """What rules and ranges say of every node on the chip; None of a program that was compiled already."""
+        return None if self._ask_report is None else self._ask_report()
+
+    @cached_property
     def kept_off(self) -> Refusals:
-        """What the runtime keeps off the engine although the chip could run it, by node."""
-        return self._kept_off()
+        """What the runtime keeps off the engine although the chip could run it, by node. Rules know nothing of chips
+        below their floor."""
+        report = None if self.target.family5 in (None, Family.OLDER) else self.report
+        return {} if report is None else kept_off(report, self.cut.operations, self.runtime)
 
     @cached_property
     def likely_devices(self) -> Mapping[int, str]:
@@ -318,14 +358,16 @@ class Partitions(ByChip[Partition]):
 
 
 _ATTEMPTS = 16  # regions that are refused after this many moves of single ops go to the host whole
-KeptOff = Callable[[Target], Refusals]
+AskReports = Callable[[Target], Preflight]
 
 
 class Partitioning:
     """How one graph is cut for chips by one route and runtime. Chips that refuse the same share a cut."""
 
-    def __init__(self, answers: Answers, shelf: Shelf, route: str | None, runtime: Runtime, kept_off: KeptOff) -> None:
-        self.answers, self.shelf, self.route, self.runtime, self._kept_off = answers, shelf, route, runtime, kept_off
+    def __init__(
+        self, answers: Answers, shelf: Shelf, route: str | None, runtime: Runtime, reports: AskReports
+    ) -> None:
+        self.answers, self.shelf, self.route, self.runtime, self._reports = answers, shelf, route, runtime, reports
 
     def by_rules(self, targets: Sequence[Target]) -> dict[str, Partition]:
         """Every op that the rules allow on the engine."""
@@ -349,8 +391,9 @@ class Partitioning:
                 partitions[split.target.name] = split
                 continue
             away = split.kept_off
-            if self.runtime.whole:
-                first = next(iter(away.values()))
+            too_large = next((refusal for refusal in away.values() if refusal.ends_program), None)
+            if self.runtime.whole or too_large is not None:  # a package that is too large leaves the engine whole
+                first = too_large or next(iter(away.values()))
                 away = {node.uid: first.of(split.names[node.uid]) for node in split.cut.operations.placed} | away
             refused[split.target.name] = {**split.refusals, **away}
             moved.append(split.target)
@@ -373,41 +416,57 @@ class Partitioning:
         """The partition of each target, from what it refuses of the whole graph, or from devices that are chosen.
 
         A region has borders that the whole graph lacks, so its engine regions are checked again: whatever is refused
-        there moves to the host, all of it at once, until every region passes. It ends: every attempt moves ops, and
-        after many whole regions.
+        there moves to the host, all of it at once, until every region passes. Where a program would be too large, a
+        further one begins. It ends: every attempt moves ops or begins a program, and after many whole regions move.
         """
-        waiting = {target.name: (target, dict(refused[target.name])) for target in targets}
+        waiting = {target.name: _Attempt(target, refused[target.name]) for target in targets}
         chosen = {name: _on_host(devices[name]) for name in waiting} if devices is not None else {}
         done: dict[str, Partition] = {}
-        attempt = 0
         while waiting:
-            attempt += 1
-            groups: dict[frozenset[int], list[Target]] = {}
-            for target, refusals in waiting.values():
-                groups.setdefault(frozenset(refusals) | chosen.get(target.name, frozenset()), []).append(target)
-            for key, members in groups.items():
-                cut = self._cut(key)
-                more = refused_in_regions(cut, members, attempt > _ATTEMPTS)
-                for target in members:
-                    moved = more[target.name] or idle_regions(cut)
-                    if moved:
-                        waiting[target.name][1].update(moved)
-                    else:
-                        done[target.name] = self._partition(cut, target, by, waiting.pop(target.name)[1])
+            groups: dict[tuple[frozenset[int], frozenset[int], bool], list[_Attempt]] = {}
+            for name, attempt in waiting.items():
+                off = frozenset(attempt.moved) | chosen.get(name, frozenset())
+                groups.setdefault((off, frozenset(attempt.starts), attempt.moves > _ATTEMPTS), []).append(attempt)
+            for (off, starts, is_late), attempts in groups.items():
+                cut = self._cut(off, starts)
+                more = refused_in_regions(cut, [attempt.target for attempt in attempts], is_late)
+                for attempt in attempts:
+                    name = attempt.target.name
+                    if not attempt.add(more[name] or idle_regions(cut)):
+                        done[name] = self._partition(cut, attempt.target, by, waiting.pop(name).moved)
         return done
 
-    def _cut(self, on_host: frozenset[int]) -> Cut:
+    def _cut(self, on_host: frozenset[int], starts: frozenset[int] = frozenset()) -> Cut:
         operations = self.shelf.operations
         off = on_host | operations.views
 
         def make() -> Cut:
             devices = {node.uid: HOST if node.uid in off else ENGINE for node in operations.placed}
-            return Cut(self.answers, self.shelf, devices, self.route)
+            return Cut(self.answers, self.shelf, devices, self.route, starts - off)
 
-        return self.shelf.once(("cut", self.route, frozenset(off)), make)
+        return self.shelf.once(("cut", self.route, frozenset(off), starts - off), make)
 
     def _partition(self, cut: Cut, target: Target, by: str, refusals: Refusals) -> Partition:
-        return Partition(cut, target, by, refusals, self.runtime, partial(self._kept_off, target))
+        return Partition(cut, target, by, refusals, self.runtime, partial(self._reports, target))
+
+
+class _Attempt:
+    """One chip on the way to its partition: what has moved to the host, and where further programs begin."""
+
+    def __init__(self, target: Target, refused: Refusals) -> None:
+        self.target = target
+        self.moved: Refusals = {}
+        self.starts: set[int] = set()
+        self.moves = 0
+        self.add(refused)
+
+    def add(self, refused: Refusals) -> bool:
+        """Take refusals in; whether there were any. A node that is too large for a program of its own moves."""
+        moved = {uid: refusal for uid, refusal in refused.items() if not refusal.ends_program or uid in self.starts}
+        self.starts |= {uid for uid, refusal in refused.items() if uid not in moved and not refusal.follows}
+        self.moved |= moved
+        self.moves += bool(moved)
+        return bool(refused)
 
 
 def compiled_partition(graph: Graph, program: Program) -> Partition:
@@ -417,7 +476,7 @@ def compiled_partition(graph: Graph, program: Program) -> Partition:
     shelf.compiled_already(program)
     devices = {node.uid: ENGINE for node in shelf.operations.placed}
     cut = Cut(answers, shelf, devices, program.route)
-    return Partition(cut, target, "rules", {}, runtime_of_scope(DEFAULT_SCOPE), dict)
+    return Partition(cut, target, "rules", {}, runtime_of_scope(DEFAULT_SCOPE), None)
 
 
 def _on_host(devices: Mapping[int, str]) -> frozenset[int]:

@@ -44,17 +44,18 @@ if TYPE_CHECKING:
     from aneforge.numerics.analysis import Analysis
     from aneforge.numerics.ranges import Value
 
-STATUSES = ("native", "decompose", "reject", "oversize", "risk", "placement")
+STATUSES = ("native", "decompose", "reject", "oversize", "unknown", "risk", "placement")
 _VERDICTS = {
     **{"native": "accept", "decompose": "decompose", "reject": "reject"},
-    **{"risk": "wrong_result", "placement": "cpu"},
+    **{"risk": "wrong_result", "placement": "cpu", "unknown": "unknown"},
 }
 """The verdict of a status."""
 _VERDICT_WORDS = {
     "wrong_result": "runs, but the answer can be wrong",
     "cpu": "runs as a program of its own, but not through {runtimes}",
+    "unknown": "nobody has seen whether it runs",
 }
-_GRAVEST_FIRST = ("reject", "oversize", "risk", "placement", "decompose")
+_GRAVEST_FIRST = ("reject", "oversize", "unknown", "risk", "placement", "decompose")
 _CONVERSION = "conversion"
 
 
@@ -131,8 +132,8 @@ class OpReport:
 
     @property
     def verdict(self) -> str:
-        """One word for the node: accept, decompose, reject, ``wrong_result`` (it runs, but the answer can be wrong) or
-        ``cpu`` (another runtime keeps it off the engine)."""
+        """One word for the node: accept, decompose, reject, ``wrong_result`` (it runs, but the answer can be wrong),
+        ``cpu`` (another runtime keeps it off the engine) or ``unknown`` (nobody has seen whether it runs)."""
         return _VERDICTS[self.status]
 
     @property
@@ -300,6 +301,7 @@ class Preflight:
         route: str | None,
         shared: dict[Hashable, Any] | None = None,
         os: str | None = None,
+        max_abs: float | None = None,
     ) -> None:
         self.graph = graph
         self.target = chip
@@ -307,6 +309,8 @@ class Preflight:
         self._surveyed = surveyed
         self.os = system(os)
         """The system that the answer is about."""
+        self.max_abs = max_abs
+        """The largest magnitude of an input that promises nothing itself."""
         self._shared = {} if shared is None else shared
         """What chips that were asked together share: range analyses, and rows where nothing is refused."""
         self.route = program_route(facts_of(chip, check_reads()), route)
@@ -351,6 +355,8 @@ class Preflight:
                     native(NodeVerdict(node, name))
                 continue
             refusal, rewrites = refusals.get(name), tuple(records.get(name, ()))
+            if refusal is not None and refusal.follows:
+                refusal = None  # it runs, in a program that begins at an earlier node
             said: dict[str, tuple[Finding, ...]] = {}
             if refusal is None:
                 said = _by_kind(own.get(name, ())) if not rewrites and not is_leaf else {}
@@ -382,12 +388,19 @@ class Preflight:
     @cached_property
     def _known(self) -> dict[str, Value]:
         """What the inputs of the program promise, and what the host hands over where it reads a refused node."""
-        from aneforge.numerics.ranges import handed_on, promised_values  # here, because the simulator is heavy
+        # here, because the simulator is heavy
+        from aneforge.numerics.ranges import as_stored, handed_on, promised_values
 
         draft = self._surveyed.draft
         refused = [node for node in self.graph.nodes if self._names[node.uid] in self.refusals]
         handed = {self._names[uid]: value for uid, value in handed_on(refused).items()}
-        return {} if draft is None else {**promised_values(draft.source, draft.names), **handed}
+        if draft is None:
+            return {}
+        promised = promised_values(draft.source, draft.names)
+        if self.max_abs is not None:
+            bound = as_stored(-self.max_abs, self.max_abs)
+            promised = {name: bound if value.is_open else value for name, value in promised.items()}
+        return {**promised, **handed}
 
     @property
     def has_questions(self) -> bool:
@@ -442,6 +455,11 @@ class Preflight:
         rows = (NodeVerdict(nodes[name], name, tuple(findings)) for name, findings in lost.items())
         by_ranges = [OpReport(row, self.target, "risk", self.route) for row in rows]
         return sorted([*self._reports["risk"], *by_ranges], key=lambda report: order[report.name])
+
+    @property
+    def unknown(self) -> Sequence[OpReport]:
+        """Nobody has seen whether these run."""
+        return self._reports["unknown"]
 
     @property
     def placement(self) -> Sequence[OpReport]:
@@ -500,7 +518,10 @@ class Preflight:
 
 
 def _by_kind(findings: tuple[Finding, ...]) -> dict[str, tuple[Finding, ...]]:
-    """What is said of a node that runs: of its numbers, and of runtimes that keep it off the engine."""
+    """What is said of a node that no rule refuses: of its numbers, of what nobody knows, and of runtimes that keep it
+    off the engine."""
     wrong = tuple(finding for finding in findings if isinstance(finding, NumberFinding))
-    off = tuple(finding for finding in findings if isinstance(finding, PlacementFinding))
-    return {status: said for status, said in (("risk", wrong), ("placement", off)) if said}
+    placed = [finding for finding in findings if isinstance(finding, PlacementFinding)]
+    unknown = tuple(finding for finding in placed if finding.effect == "unknown")
+    off = tuple(finding for finding in placed if finding.effect != "unknown")
+    return {status: said for status, said in (("risk", wrong), ("unknown", unknown), ("placement", off)) if said}

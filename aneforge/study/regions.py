@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -91,14 +91,15 @@ class Crossing:
         }
 
 
-def split(graph: Graph, device_of: Mapping[int, str]) -> list[Region]:
-    """Regions in the order they run. A node's level is how often the device changes on the way to it at most; nodes of
-    one level and device are a region, so no region waits for itself."""
+def split(graph: Graph, device_of: Mapping[int, str], starts: Collection[int] = ()) -> list[Region]:
+    """Regions in the order they run. A node's level is how often the device changes on the way to it at most, or one
+    of the nodes that ``starts`` a program is passed; nodes of one level and device are a region, so no region waits
+    for itself."""
     computed = [node for node in graph.nodes if node.uid in device_of]
     devices = set(device_of.values())
-    if len(devices) == 1:
+    if len(devices) == 1 and not starts:
         return [region_of(graph, computed, devices.pop())] if computed else []
-    levels = _as_late_as_possible(computed, device_of, _as_early_as_possible(computed, device_of))
+    levels = _as_late_as_possible(computed, device_of, starts, _as_early_as_possible(computed, device_of, starts))
     members: dict[tuple[int, str], list[Tensor]] = {}
     for node in computed:
         members.setdefault((levels[node.uid], device_of[node.uid]), []).append(node)
@@ -142,12 +143,14 @@ def region_of(graph: Graph, nodes: Sequence[Tensor], device: str, number: int = 
     return Region(number, device, tuple(nodes), tuple(inputs.values()), outputs)
 
 
-def _as_early_as_possible(computed: Sequence[Tensor], device_of: Mapping[int, str]) -> dict[int, int]:
+def _as_early_as_possible(
+    computed: Sequence[Tensor], device_of: Mapping[int, str], starts: Collection[int]
+) -> dict[int, int]:
     levels: dict[int, int] = {}
     for node in computed:
-        device = device_of[node.uid]
+        device, is_start = device_of[node.uid], node.uid in starts
         before = [
-            levels[operand.uid] + (device_of[operand.uid] != device)
+            levels[operand.uid] + (is_start or device_of[operand.uid] != device)
             for operand in node.inputs
             if operand.uid in levels
         ]
@@ -156,7 +159,7 @@ def _as_early_as_possible(computed: Sequence[Tensor], device_of: Mapping[int, st
 
 
 def _as_late_as_possible(
-    computed: Sequence[Tensor], device_of: Mapping[int, str], early: Mapping[int, int]
+    computed: Sequence[Tensor], device_of: Mapping[int, str], starts: Collection[int], early: Mapping[int, int]
 ) -> dict[int, int]:
     """Nodes that only a later region reads join it, and results that nobody reads join the last one of their device:
     fewer regions, fewer crossings."""
@@ -166,11 +169,11 @@ def _as_late_as_possible(
     levels: dict[int, int] = {}
     latest: dict[int, int] = {}
     for node in reversed(computed):
-        device = device_of[node.uid]
+        device, is_start = device_of[node.uid], node.uid in starts
         levels[node.uid] = latest.get(node.uid, last[device])
         for operand in node.inputs:
             if operand.uid in device_of:
-                bound = levels[node.uid] - (device_of[operand.uid] != device)
+                bound = levels[node.uid] - (is_start or device_of[operand.uid] != device)
                 latest[operand.uid] = min(latest.get(operand.uid, bound), bound)
     return levels
 
@@ -195,7 +198,16 @@ def crossings(regions: Sequence[Region], names: Mapping[int, str]) -> list[Cross
 class Cut:
     """Regions in the order they run, and what crosses between them."""
 
-    def __init__(self, answers: Answers, shelf: Shelf, device_of: Mapping[int, str], route: str | None = None) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        shelf: Shelf,
+        device_of: Mapping[int, str],
+        route: str | None = None,
+        starts: frozenset[int] = frozenset(),
+    ) -> None:
+        self.starts = starts
+        """The nodes with which a further program begins, because the one before would be too large."""
         self._answers, self.shelf = answers, shelf
         self.graph, self.names, self.operations = shelf.graph, shelf.names, shelf.operations
         self.device_of, self.route = dict(device_of), route
@@ -204,7 +216,7 @@ class Cut:
 
     @cached_property
     def regions(self) -> list[Region]:
-        return split(self.graph, self.device_of)
+        return split(self.graph, self.device_of, self.starts)
 
     @cached_property
     def crossings(self) -> list[Crossing]:
@@ -218,7 +230,8 @@ class Cut:
     @cached_property
     def untouched(self) -> bool:
         """Whether the only region is the graph as it was given, with its own ports."""
-        return not self.operations.port_views and all(device == ENGINE for device in self.device_of.values())
+        views = self.operations.port_views or self.starts
+        return not views and all(device == ENGINE for device in self.device_of.values())
 
     @property
     def on_engine(self) -> tuple[Region, ...]:

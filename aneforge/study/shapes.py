@@ -19,6 +19,7 @@ from aneforge.chips.names import chip_labels
 from aneforge.formats.arguments import Chips, graph_of
 from aneforge.formats.shapes import DEFAULT, Asked, FlexibleShapes, ShapePoint, shapes_of
 from aneforge.study.checking import Check, Paint
+from aneforge.study.outcomes import FAIL_ON
 from aneforge.study.study import Study
 from aneforge.text import wrapped
 
@@ -102,7 +103,7 @@ class ShapedStudies:
         return [Boundary(varied[0], size, first, then, tuple(on)) for (size, first, then), on in by_change.items()]
 
     def _word(self, sizes: Mapping[str, int], chip: str) -> str:
-        return self.at(sizes).judged()[chip].verdict.partition(":")[0]
+        return self.at(sizes).judged()[chip].outcome.kind
 
     def _last_like(self, least: Mapping[str, int], name: str, high: int, chip: str, word: str) -> int:
         low = least[name]
@@ -233,10 +234,9 @@ class ShapeChecks:
     def _table(self) -> str:
         rows = []
         for point, check in self.checks:
-            for labels, verdict, likely, _ in check.groups():
-                words = verdict.removesuffix(" ops on the engine")
+            for labels, outcome, likely, _ in check.groups():
                 shape = f"{point.label} ({point.role})"
-                rows.append((shape, ", ".join(labels), words, self.likely(point, likely)))
+                rows.append((shape, ", ".join(labels), outcome.short(), self.likely(point, likely)))
         return text.columns(("shape", "chips", "engine takes it", "Core ML likely"), rows)
 
 
@@ -256,8 +256,9 @@ def check_shapes(
     model: str | Path,
     target: Chips = None,
     route: str | None = None,
-    fail_on: str = "reject,oversize",
+    fail_on: str = FAIL_ON,
     *,
+    max_abs: float | None = None,
     dims: Asked | None = None,
     function: str | None = None,
 ) -> ShapeChecks:
@@ -267,5 +268,5 @@ def check_shapes(
     answer of a chip changes. The other parameters are those of ``check``.
     """
     asked = dict(dims or {})
-    studies = ShapedStudies(model, shapes_of(model, function), target, asked, function, route=route)
+    studies = ShapedStudies(model, shapes_of(model, function), target, asked, function, route=route, max_abs=max_abs)
     return ShapeChecks(studies, fail_on)

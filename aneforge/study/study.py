@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from aneforge.chips.chip import Target
-from aneforge.chips.families import Family
 from aneforge.chips.ops import ROUTES
 from aneforge.chips.systems import system
 from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
@@ -20,9 +19,10 @@ from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.graph.graph import Graph
 from aneforge.graph.traits import GraphTrait
+from aneforge.numerics.divergence import magnitude
 from aneforge.study.answers import Answers, Operations, Shelf, answers_about
 from aneforge.study.condensed import CondensedPreflight
-from aneforge.study.placement import Runtime, asked_runtime, is_call_of, kept_off, runtime_of_scope, unknown_time
+from aneforge.study.placement import Runtime, asked_runtime, is_call_of, runtime_of_scope, unknown_time
 from aneforge.study.preflight import Preflight
 from aneforge.study.regions import Refusals
 
@@ -38,7 +38,8 @@ class Study:
     a program reaches a chip (``conversion``, ``direct``, or None for the usual one). ``scope`` is what a time covers,
     and ``runtime`` who hands the program to the engine: where it is left out, that of the setting
     ``ANEFORGE_RUNTIME``, the one that reads the model's file as it is, else the one whose call the scope is. ``os`` is
-    the version of the system; without it that of the setting ``ANEFORGE_OS``, else the newest known.
+    the version of the system; without it that of the setting ``ANEFORGE_OS``, else the newest known. ``max_abs``
+    bounds every input that promises nothing, which decides whether numbers can be wrong.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Study:
         scope: str = DEFAULT_SCOPE,
         runtime: str | None = None,
         os: str | None = None,
+        max_abs: float | None = None,
         dims: Mapping[str, int] | None = None,
         function: str | None = None,
         answers: Answers | None = None,
@@ -76,6 +78,7 @@ class Study:
         if asked is not None and asked.route is not None:
             self.route = asked.route
         self.os = system(os)
+        self.max_abs = magnitude("max_abs", max_abs) if known is None or max_abs is not None else known.max_abs
         self.answers = answers or (answers_about(graph) if known is None else known.answers)
         self.shelf: Shelf = self.answers.about(graph)
 
@@ -154,7 +157,7 @@ class Study:
         study.chips = dict(chips)
         study.model = self.model if graph is self.graph else graph
         study.route, study.scope, study.runtime, study.os = self.route, self.scope, self.runtime, self.os
-        study.by_runtime = self.by_runtime
+        study.by_runtime, study.max_abs = self.by_runtime, self.max_abs
         study.answers = self.answers
         study.shelf = self.answers.about(graph)
         return study
@@ -164,7 +167,8 @@ class Study:
     def preflights(self) -> dict[str, Preflight]:
         """The report of each chip on every node, by the chip's name."""
         refuse_constant(self.graph)
-        by_target = self.shelf.once_each(("preflight", self.route, self.os), self.targets, self._preflights)
+        key = "preflight", self.route, self.os, self.max_abs
+        by_target = self.shelf.once_each(key, self.targets, self._preflights)
         return {name: by_target[chip.name] for name, chip in self.chips.items()}
 
     def _preflights(self, targets: list[Target]) -> dict[str, Preflight]:
@@ -184,18 +188,15 @@ class Study:
 
     def _whole_preflights(self, targets: list[Target]) -> dict[str, Preflight]:
         surveys = self.shelf.surveys(targets, self.route)
-        shared = self.shelf.once(("shared by preflights", self.route), dict)
+        shared = self.shelf.once(("shared by preflights", self.route, self.max_abs), dict)
+        settings = self.route, shared, self.os, self.max_abs
         return {
-            target.name: Preflight(self.graph, self.names, target, surveys[target.name], self.route, shared, self.os)
+            target.name: Preflight(self.graph, self.names, target, surveys[target.name], *settings)
             for target in targets
         }
 
-    def _kept_off(self, target: Target) -> Refusals:
-        """What the runtime keeps off the engine of a chip. Rules know nothing of chips below their floor."""
-        if target.family5 in (None, Family.OLDER):
-            return {}
-        report = self.with_chips({target.name: target}).preflights()[target.name]
-        return kept_off(report, self.operations, self.runtime)
+    def _report(self, target: Target) -> Preflight:
+        return self.with_chips({target.name: target}).preflights()[target.name]
 
     # What runs where.
 
@@ -215,7 +216,7 @@ class Study:
             allowed = [split for split in self.partitions().values() if split.target.name in names]
             return way.by_runtime(allowed) if by == "runtime" else way.by_placement(allowed)
 
-        key = "partition", by, self.route, self.runtime.name, self.os
+        key = "partition", by, self.route, self.runtime.name, self.os, self.max_abs
         by_target = self.shelf.once_each(key, self.targets, work_out)
         return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
 
@@ -231,7 +232,7 @@ class Study:
     def _partitioning(self) -> Partitioning:
         from aneforge.study.partition import Partitioning
 
-        return Partitioning(self.answers, self.shelf, self.route, self.runtime, self._kept_off)
+        return Partitioning(self.answers, self.shelf, self.route, self.runtime, self._report)
 
     def cut_alike(self) -> dict[str, Partition]:
         """The partitions with one cut for all chips: what one of them refuses is on the host for all."""

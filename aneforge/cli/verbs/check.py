@@ -26,6 +26,7 @@ from aneforge.cli.options import (
     route_option,
 )
 from aneforge.cost.calls import DEFAULT_SCOPE
+from aneforge.study.outcomes import FAIL_ON
 
 commands = Commands(CHECK)
 
@@ -37,23 +38,26 @@ def check(
     fail_on: Annotated[
         str,
         typer.Option(
-            help="Fail on these outcomes, separated by commas: reject, oversize, risk, placement, decompose; or none."
+            help="Fail on these outcomes, separated by commas: reject, oversize, unknown, risk, placement, decompose; "
+            "or none."
         ),
-    ] = "reject,oversize",
+    ] = FAIL_ON,
+    max_abs: MaxAbs = None,
     route: Annotated[str | None, route_option(USUAL_ROUTE)] = None,
     everything: Everything = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what each chip will do with a model: native, decomposed, rejected, too large, numerically risky, and why.
 
-    Outcomes: native, decompose (rewritten), reject, oversize, risk (it runs, and numbers may be wrong) and placement
-    (it runs as a program of its own, and Core ML or Core AI keeps it off the engine).
+    Outcomes: native, decompose (rewritten), reject, oversize, risk (it runs, and numbers can be wrong), placement
+    (it runs as a program of its own, and Core ML or Core AI keeps it off the engine) and unknown (nobody has seen
+    whether it runs).
 
     Prints a table of chips with the number of operations of each outcome, then every reason once with the nodes, the
     rule, its limit and what to do. A chip that runs the model in part says how much of it; the rest would run on the
     CPU or GPU.
 
-    Exit status: 0 no chip has an outcome of --fail-on; 1 one has, as a chip that runs the model in part.
+    Exit status: 0 every chip runs the whole model with the right numbers; 1 one has an outcome of --fail-on.
 
     Examples:
       aneforge check model.onnx --target all
@@ -62,7 +66,7 @@ def check(
     """
     from aneforge.cli import check as command
 
-    raise typer.Exit(command.run(model, target, fail_on, as_json, route, everything))
+    raise typer.Exit(command.run(model, target, fail_on, as_json, route, everything, max_abs))
 
 
 @commands.add()

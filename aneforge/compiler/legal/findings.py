@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from aneforge.chips.evidence import Fact
 from aneforge.compiler.legal.rules.base import CHIP, OneOf, Structure
 
-VERDICTS = ("decompose", "wrong_result", "cpu", "reject")
+VERDICTS = ("decompose", "wrong_result", "unknown", "cpu", "reject")
 """The words for what findings mean, in ascending weight: the verdict on an op is that of its worst finding."""
-EFFECTS = ("decompose", "off-engine", "reject")
-"""What a finding about placement does to an op: it is rewritten, a runtime keeps it off the engine, or no program
-results."""
+EFFECTS = ("decompose", "unknown", "off-engine", "reject")
+"""What a finding about placement does to an op: it is rewritten, nobody knows whether it runs, a runtime keeps it off
+the engine, or no program results."""
 
 PROMISED, WORST_CASE, ANY_FINITE, ANY_DATA = "promised", "worst case", "any finite input", "any data"
 BASES = {

@@ -376,5 +376,5 @@ def convolution_runs(graph: Graph, most: int) -> Iterator[tuple[Tensor, int]]:
         if before in lengths:
             run_lengths[before] = max(length, run_lengths.get(before, 0))
     for node in convolutions:
-        if lengths[node.uid] % (most + 1) == 0:
+        if lengths[node.uid] > most and lengths[node.uid] % most == 1 % most:
             yield node, run_lengths[node.uid]

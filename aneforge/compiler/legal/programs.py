@@ -91,5 +91,5 @@ def decode_layers(graph: Graph, most: int) -> Iterator[tuple[Tensor, int]]:
         before = max((depths[operand.uid] for operand in node.inputs), default=0)
         depths[node.uid] = before + (node.uid in layers)
     for node in graph.nodes:
-        if node.uid in layers and depths[node.uid] % (most + 1) == 0:
+        if node.uid in layers and depths[node.uid] > most and depths[node.uid] % most == 1 % most:
             yield node, max(depths.values())

@@ -489,6 +489,7 @@ def check_program_size(module: Module, chip: Facts) -> int:
     graph = LayerGraph.of_module(module)
     stored_bytes: dict[int, int] = {}
     counted: set[tuple[int, str]] = set()
+    full: set[int] = set()
     refused = []
     for op in module.ops:
         segment = graph.of[op].segment if op in graph.of else 0
@@ -501,9 +502,10 @@ def check_program_size(module: Module, chip: Facts) -> int:
                 reason = (
                     f"the weights of one program reach {stored_bytes[segment] / _GB:.2f} GB at this op; "
                     f"{most / _GB:.2f} GB is the most that was seen to load. "
-                    "Compile parts of the model as separate programs"
+                    "Compile parts of the model as separate programs (aneforge partition shows them)"
                 )
-                refused.append(Refused(op, "program-size", reason, oversize=True))
+                refused.append(Refused(op, "program-size", reason, oversize=True, follows=segment in full))
+                full.add(segment)
     if refused:
         raise RefusedOps(refused)
     return 0

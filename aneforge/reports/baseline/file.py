@@ -102,7 +102,7 @@ class VerdictRecord:
     rules."""
 
     engine: str
-    """``yes``, ``in part`` or ``no``."""
+    """As :attr:`aneforge.study.outcomes.Outcome.words` has it."""
     on_engine: int
     """How many ops of the model the engine can take."""
     likely: int

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 SAMPLE = 64
 # Gravest last; what is rejected and what is too large both have no program.
-STATUS_RANK = {"native": 0, "decompose": 1, "placement": 2, "risk": 3, "oversize": 4, "reject": 4}
+STATUS_RANK = {"native": 0, "decompose": 1, "placement": 2, "risk": 3, "unknown": 3, "oversize": 4, "reject": 4}
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,9 @@ def _verdict(split: Partition, report: Preflight, reasons: dict[tuple[str, str],
             nodes[node_report.name] = f"{status} {rules}".strip()
             reasons[report.target.name, node_report.name] = NodeReason(node_report.message, node_report.hint)
     native = {node_report.name for node_report in report.native} - set(nodes)
-    engine = split.verdict.partition(":")[0]
-    return VerdictRecord(engine, split.on_engine, split.placed, _refusal(split, nodes), len(native), nodes)
+    return VerdictRecord(
+        split.outcome.words, split.on_engine, split.placed, _refusal(split, nodes), len(native), nodes
+    )
 
 
 def _refusal(split: Partition, nodes: Mapping[str, str]) -> BaselineRefusal | None:

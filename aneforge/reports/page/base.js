@@ -4,14 +4,14 @@ const { chips, ops, findings, programs, changes, risks } = data;
 for (const program of programs) for (const name of ["layers", "regions", "weights", "on_chip", "steps", "facts", "assumed"]) program[name] ??= [];
 for (const chip of chips) chip.layer_us ??= [];
 const byId = (id) => document.getElementById(id);
-const STATUS = { n: "native", d: "decomposed", r: "rejected", o: "too large", k: "risk", p: "kept off by a runtime", h: "on the host" };
+const STATUS = { n: "native", d: "decomposed", r: "rejected", o: "too large", k: "risk", u: "unknown", p: "kept off by a runtime", h: "on the host" };
 const BOUND = { c: "compute", w: "weights", a: "activations", d: "dispatch" };
 const ENGINES = { NE: "multiply-accumulate", PE: "planar", TE: "texture", DMA: "copies", view: "nothing to do", host: "host" };
 const INFERRED = new Set(["predicted", "inferred", "unknown"]);
 const ROW = 30;
 const first = (test) => chips.findIndex((chip) => chip.program !== undefined && test(chip));
 // The page begins with a chip that was measured, one that runs all of the model where there is one.
-const firsts = [first((chip) => chip.basis_measured && chip.verdict === "yes"), first((chip) => chip.basis_measured), first(() => true), 0];
+const firsts = [first((chip) => chip.basis_measured && /^yes/.test(chip.verdict)), first((chip) => chip.basis_measured), first(() => true), 0];
 const state = { measuredOnly: false, chip: firsts.find((place) => place >= 0) };
 
 function el(tag, attrs = {}, ...children) {

@@ -28,7 +28,7 @@ function openOp(at, lookAt) {
     if (!groups.has(key)) groups.set(key, { letter: op.statuses[place], found, chips: [] });
     groups.get(key).chips.push(each.label);
   });
-  const kind = { n: "native", d: "decompose", r: "reject", o: "oversize", k: "risk", p: "placement", h: "host" };
+  const kind = { n: "native", d: "decompose", r: "reject", o: "oversize", k: "risk", u: "unknown", p: "placement", h: "host" };
   const steps = program.steps.filter((step) => step.op === at);
   openPanel(op.name, `#op-${at}`, pairs([["op", op.op], ["result", shape(op.shape)], ["in the model", op.where], ["reads", (op.inputs || []).length ? (op.inputs).map((input) => [opButton(input), " "]) : undefined]]),
     el("h3", {}, "On each chip"), el("ul", { class: "plain" }, [...groups.values()].map((group) => el("li", { class: group.found !== undefined && group.found === lookAt ? "looked-at" : "" }, group.found !== undefined && hides(findings[group.found].confidence) ? "hidden: it rests on inference" : badge(STATUS[group.letter], kind[group.letter]), ` ${group.chips.join(", ")}`,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -10,10 +11,11 @@ from typing import Any
 from aneforge import text
 from aneforge.reports.pages import embedded, page_text
 from aneforge.reports.sweep.table import Row, Table, model_name
+from aneforge.study.outcomes import grade_of
 from aneforge.text import first_of, grouped, more, wrapped
 
 _MODELS = 20
-_CHIP_HEADS = ("chip", "models", "whole", "in part", "no", "failed", "median us")
+_CHIP_HEADS = ("chip", "models", "whole", "wrong numbers", "in part", "no", "failed", "median us")
 _MODEL_HEADS = ("model", "ops", "whole on", "in part on", "fastest", "us", "slowest", "us")
 
 
@@ -24,14 +26,18 @@ class ChipSummary:
     chip: str
     models: int
     whole: int
+    """How many run whole with the right numbers, also in several programs."""
+    wrong: int
+    """How many run whole and can give wrong numbers."""
     in_part: int
     no: int
+    """How many do not run, or nobody knows."""
     failed: int
     median_us: float | None
 
     @property
     def cells(self) -> tuple[object, ...]:
-        counts = (self.models, self.whole, self.in_part, self.no, self.failed)
+        counts = (self.models, self.whole, self.wrong, self.in_part, self.no, self.failed)
         return self.chip, *(count or "-" for count in counts), _us(self.median_us)
 
 
@@ -99,27 +105,28 @@ def _answered(models: Iterable[ModelSummary]) -> tuple[list[ModelSummary], list[
 
 
 def _chip(rows: Sequence[Row]) -> ChipSummary:
-    verdicts = [row["verdict"] for row in rows]
+    grades = Counter(grade_of(row["verdict"]) for row in rows)
     times = [row["us"] for row in rows if row["us"] is not None]
     return ChipSummary(
         rows[0]["chip"],
         len(rows),
-        verdicts.count("yes"),
-        verdicts.count("in part"),
-        verdicts.count("no"),
+        grades["yes"] + grades["programs"],
+        grades["wrong"],
+        grades["part"],
+        grades["no"] + grades["unknown"],
         sum(row["kind"] != "done" for row in rows),
         median(times) if times else None,
     )
 
 
 def _model(rows: Sequence[Row]) -> ModelSummary:
-    verdicts = [row["verdict"] for row in rows]
+    grades = Counter(grade_of(row["verdict"]) for row in rows)
     timed = sorted((row for row in rows if row["us"] is not None), key=lambda row: row["us"])
     return ModelSummary(
         model_name(rows[0]),
         len(rows),
-        verdicts.count("yes"),
-        verdicts.count("in part"),
+        grades["yes"] + grades["programs"],
+        grades["part"],
         rows[0]["ops"],
         timed[0] if timed else None,
         timed[-1] if timed else None,
@@ -149,9 +156,6 @@ def _pipe_cell(value: object) -> str:
 
 
 # A sweep as one page: a matrix of models by chips in a file that needs nothing else.
-
-
-_GRADES = {"yes": "yes", "in part": "part", "no": "no"}
 
 
 def page(table: Table) -> str:
@@ -185,6 +189,6 @@ def _matrix(table: Table) -> dict[str, Any]:
         name = model_name(row)
         empty = {"name": name, "ops": row["ops"], "error": row["error"], "cells": [None] * len(labels)}
         us = None if row["us"] is None else [round(row[name], 1) for name in ("us", "us_low", "us_high")]
-        cell = [_GRADES.get(row["verdict"], "none"), row["engine_ops"], us, rules.setdefault(row["rules"], len(rules))]
+        cell = [grade_of(row["verdict"]), row["engine_ops"], us, rules.setdefault(row["rules"], len(rules))]
         models.setdefault(name, empty)["cells"][places[row["target"]]] = cell
     return {"chips": labels, "models": list(models.values()), "rules": list(rules)}

@@ -96,7 +96,7 @@ def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[s
             row: dict[str, Any] = {
                 "target": name,
                 "chip": chip_label(name),
-                "verdict": split.verdict.partition(":")[0],
+                "verdict": split.outcome.words,
                 "likely_ops": split.placed,
                 "ops": split.ops,
                 "engine_ops": split.on_engine,

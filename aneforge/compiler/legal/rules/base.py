@@ -134,6 +134,8 @@ class Rule:
     """Whether it is a check of a native layer, so that every layer of a program is asked about it."""
     string: str = ""
     """The compiler's own words, where no record states them."""
+    of_program: bool = False
+    """Whether it limits what one program holds: the node runs, in a program that begins with it."""
 
     def concerns(self, op: str) -> bool:
         if ANY in self.ops or op in self.ops:
@@ -155,6 +157,7 @@ def rule(
     elsewhere: str = "",
     validates: bool = False,
     string: str = "",
+    of_program: bool = False,
 ) -> Callable[[Callable[[Query, Limit], Extent | None]], Callable[[Query, Limit], Extent | None]]:
     """Register a rule for the op names it concerns; ``chains`` also for ``chain:`` of those names.
 
@@ -166,8 +169,9 @@ def rule(
     def register(check: Callable[[Query, Limit], Extent | None]) -> Callable[[Query, Limit], Extent | None]:
         template = " ".join(inspect.cleandoc(check.__doc__ or "").split())
         RULES[name] = Rule(
-            name, check, ops, effect, oversize, chains, template, reads, every_record, elsewhere, validates, string
-        )
+            name, check, ops, effect, oversize, chains, template, reads, every_record, elsewhere, validates, string,
+            of_program,
+        )  # fmt: skip
         return check
 
     return register

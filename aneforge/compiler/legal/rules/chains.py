@@ -9,7 +9,7 @@ from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, rule
 
 
-@rule("chain-depth", ANY, oversize=True)
+@rule("chain-depth", ANY, oversize=True, of_program=True)
 def chain_depth(query: Query, limit: Limit) -> Any:
     """{op}: {extent} layers in one program; the compiler for {chip} overflows its stack above {limit} ({string})."""
     repeat = query.attrs.get("repeat")

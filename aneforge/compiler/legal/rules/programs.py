@@ -15,7 +15,7 @@ from aneforge.compiler.legal.rules.extents import MATMULS, contraction
 _GB = 1e9
 
 
-@rule("program-size", ANY, oversize=True, every_record=True)
+@rule("program-size", ANY, oversize=True, every_record=True, of_program=True)
 def program_size(query: Query, limit: Limit) -> Any:
     """{op}: the weights of one program take {extent} GB; the ceiling is {limit} GB for {what} (C52)."""
     size = query.attrs.get("weight_bytes")
@@ -27,7 +27,7 @@ def program_size(query: Query, limit: Limit) -> Any:
     return Over(f"{size / _GB:.2f}", limit.value, words=f"{limit.value / _GB:.2f}")
 
 
-@rule("decode-layers", ANY, oversize=True)
+@rule("decode-layers", ANY, oversize=True, of_program=True)
 def decode_layers(query: Query, limit: Limit) -> Any:
     """{op}: {extent} attention layers of one position in one program; more than {limit} fail when they run
     ("{string}")."""
@@ -49,7 +49,7 @@ def state_update(query: Query, limit: Limit) -> Any:
     return query.attrs.get("updates")
 
 
-@rule("recurrent-layers", ANY, oversize=True, elsewhere="whole models")
+@rule("recurrent-layers", ANY, oversize=True, elsewhere="whole models", of_program=True)
 def recurrent_layers(query: Query, limit: Limit) -> Any:
     """{op}: {extent} layers of recurrent attention in one program; more than {limit} fail ("{string}")."""
     layers = query.attrs.get("recurrent_layers")
