@@ -154,6 +154,9 @@ def _read_again() -> None:
                 member.cache_clear()
 
 
+_REFUSED, _RUNS = ("reject", "cpu"), ("accept", "decompose")
+
+
 @dataclass
 class LeftOut:
     """The answers to rows whose own source was left out."""
@@ -163,6 +166,12 @@ class LeftOut:
     wrong_results: int = 0
     flagged: int = 0
     """Wrong results that were answered with anything but accept."""
+    refusals: int = 0
+    caught: int = 0
+    """Rejections and ops on the CPU that were answered so."""
+    acceptances: int = 0
+    kept: int = 0
+    """What runs and was answered so."""
     misses: list[tuple[str, str, str, str]] = field(default_factory=list)
     """Source, op, measured and answered."""
 
@@ -172,13 +181,24 @@ class LeftOut:
         self.right += answer == measured
         self.wrong_results += measured == "wrong_result"
         self.flagged += measured == "wrong_result" and answer != "accept"
+        self.refusals += measured in _REFUSED
+        self.caught += measured in _REFUSED and answer in _REFUSED
+        self.acceptances += measured in _RUNS
+        self.kept += measured in _RUNS and answer in _RUNS
         if answer != measured:
             self.misses.append((row["source"], row["op"], measured, answer))
 
     def __str__(self) -> str:
-        flagged = f"{self.flagged} of {self.wrong_results}"
-        share = f" ({self.flagged / self.wrong_results:.1%})" if self.wrong_results else ""
-        return f"exact {self.right / self.rows:6.1%} of {self.rows}, wrong results flagged {flagged}{share}"
+        parts = {
+            "refusals caught": (self.caught, self.refusals),
+            "acceptances right": (self.kept, self.acceptances),
+            "wrong results flagged": (self.flagged, self.wrong_results),
+        }
+        shown = [
+            f"{name} {count} of {rows}" + (f" ({count / rows:.1%})" if rows else "")
+            for name, (count, rows) in parts.items()
+        ]
+        return f"exact {self.right / self.rows:6.1%} of {self.rows}, {', '.join(shown)}"
 
 
 def leave_out(rows: Sequence[Row], by_publisher: bool = False) -> LeftOut:

@@ -240,7 +240,7 @@ def _programs(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     if program is not None:
         query = Query(f"{CHAIN}program", attrs=program.attrs, runtime=ALL_RUNTIMES)
         findings = _place_findings(query, chip, frozenset(("program-size",)))
-        theirs = tuple(finding for finding in findings if finding.verdict == "cpu")
+        theirs = tuple(finding for finding in findings if finding.verdict in ("cpu", "unknown"))
         if theirs:
             yield Judgement(program.node, theirs, True)
 

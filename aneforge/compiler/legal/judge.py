@@ -257,7 +257,7 @@ def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str, r
         "what": over.what or record.get("what", ""),
     }
     string = filled(record.get("string", rule_.string), words, query)
-    message = rule_.template.format(**words, string=string)
+    message = record.get("says", rule_.template).format(**words, string=string)
     if string and rule_.validates and string not in message:
         message = f'{message.rstrip(".")} ("{string}").'
     runtimes = tuple(record.get("runtimes", ()))

@@ -159,13 +159,21 @@ def _weight_size(conv: Tensor) -> int:
 @_pattern("two-quantise-pairs-around-a-product", "mul", "quantize")
 def _unlike_scales_around_a_product(node: Tensor) -> Tensor | None:
     """A product of dequantised values whose scales differ from one another, or from that of the quantiser behind."""
-    product = node if node.op == "mul" else node.inputs[0]
+    product = node if node.op == "mul" else _behind_moves(node.inputs[0])
     if product.op != "mul":
         return None
-    scales = {operand.attrs["scale"] for operand in product.inputs if operand.op == "dequantize"}
+    factors = map(_behind_moves, product.inputs)
+    scales = {operand.attrs["scale"] for operand in factors if operand.op == "dequantize"}
     if node.op == "quantize" and scales:
         scales.add(node.attrs["scale"])
     return product if len(scales) > 1 else None
+
+
+def _behind_moves(node: Tensor) -> Tensor:
+    """What a value is before reshapes and transposes, of which a file may have some in any place."""
+    while node.is_a(GraphTrait.MOVEMENT) or node.is_a(GraphTrait.VIEW):
+        node = node.inputs[0]
+    return node
 
 
 def attention_extents(node: Tensor) -> tuple[int, int] | None:

@@ -44,10 +44,10 @@ def square_tiling(query: Query, limit: Limit) -> Any:
     return shape[-1] if shape[-1] % limit.record["modulus"] > limit.value else None
 
 
-@rule("joined-by-padding", ANY, oversize=True)
+@rule("joined-by-padding", ANY, oversize=True, every_record=True)
 def joined_by_padding(query: Query, limit: Limit) -> Any:
-    """{op}: values that are padded to {extent} channels and added; above {limit} channels such a sum does not compile
-    for {chip}."""
+    """{op}: values that are padded to {extent} channels and added; with more than {limit} channels such a sum does not
+    compile for {chip}."""
     if limit.pattern not in query.patterns:
         return None
     shape = query.shape()
@@ -55,10 +55,9 @@ def joined_by_padding(query: Query, limit: Limit) -> Any:
     return channels if isinstance(channels, int) and channels > limit.value else None
 
 
-@rule("attention-history", ANY, oversize=True)
+@rule("attention-history", ANY, oversize=True, every_record=True)
 def attention_history(query: Query, limit: Limit) -> Any:
-    """{op}: attention over {extent} keys; {limit} were seen to compile for {chip}, 32,768 were not, and what lies
-    between is not known."""
+    """{op}: attention over {extent} keys; with more than {limit} it does not compile for {chip}."""
     shape = query.shape()
     keys = query.attrs.get("history", shape[-1] if shape and limit.pattern in query.patterns else 0)
     return keys if isinstance(keys, int) and keys > limit.value else None

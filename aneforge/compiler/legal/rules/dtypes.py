@@ -97,13 +97,15 @@ _OTHER_TYPES = ("bf16", "bfloat", "fp8", "float8")
 """How the names of types begin that no chip, or not every chip, has."""
 
 
-@rule("fp8-form", ANY, elsewhere="graph language")
+@rule("fp8-form", ANY, elsewhere="graph language", every_record=True)
 def fp8_form(query: Query, limit: Limit) -> Any:
     """{op}: fp8 weights with {extent}; {chip} takes {limit} ("{string}")."""
     encoding = str(query.weights.get("encoding", ""))
     if not encoding.startswith(("fp8", "float8")):
         return None
-    return "a zero point" if query.weights.get("zero_point") else None
+    forms = {"a zero point": query.weights.get("zero_point"), "e5m2 codes": "e5m2" in encoding}
+    form = limit.record["form"]
+    return form if forms[form] else None
 
 
 @rule("run-time-dequantise", ANY, elsewhere="model language")
