@@ -441,8 +441,13 @@ BOUNDARIES = [
     ("element-type | M4 | conversion | reject | GC", Query("relu", MAP), Query("relu", MAP, dtype="bf16")),
     (
         "element-type | M6 | conversion | reject | G36",
-        Query("conv", weights={"encoding": "fp8e5m2"}),
+        Query("conv", weights={"encoding": "fp8e4m3"}),
         Query("conv", weights={"encoding": "bf16"}),
+    ),
+    (
+        "element-type | M6 | conversion | reject | FTC",
+        Query("conv", weights={"encoding": "fp8-e4m3"}),
+        Query("conv", weights={"encoding": "fp8-e5m2"}),
     ),
     (
         "program-size | M5 Pro | conversion | reject | AFP.45",
