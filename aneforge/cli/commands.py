@@ -178,8 +178,9 @@ _Runtime = Annotated[
     str | None,
     typer.Option(
         "--runtime",
-        help="Who runs the model: coreml, coreai or direct (default: who reads the file, "
-        "ANEFORGE_RUNTIME; else all that the engine can take).",
+        help="Who runs the model: coreml, coreai, direct, or ort-coreml and ort-coreml-mlprogram for the two forms of "
+        "ONNX Runtime's Core ML provider (default: who reads the file, ANEFORGE_RUNTIME; else all that the engine can "
+        "take).",
     ),
 ]
 _AXES: _Added = {"system": (_System, None), "runtime": (_Runtime, None)}
@@ -259,7 +260,7 @@ def _asked_axes(os: str | None, runtime: str | None) -> AbstractContextManager[N
 
     asked = {systems.SETTING: None if os is None else systems.system(os)}
     if runtime is not None:
-        asked[placement.SETTING] = placement.runtimes_of([runtime])[0].name
+        asked[placement.SETTING] = placement.runtime_called(runtime).name
     return settings(asked)
 
 

@@ -31,6 +31,8 @@ class Origin(NamedTuple):
     """The line of the model's own code, where the file says so."""
     dtype: str = ""
     """The type that it computes in, where the file binds the runtime to it and it is not the engine's: ``fp32``."""
+    declined: tuple[tuple[str, str], ...] = ()
+    """The runtimes that leave it on the CPU for what the file says of it, each with the reason."""
 
 
 Origins = tuple[Origin, ...]
@@ -38,6 +40,16 @@ Origins = tuple[Origin, ...]
 
 HANDS_ON = "it hands on what it reads"
 """Why no node comes from a node of the file whose result is what it reads."""
+
+
+class Taken(NamedTuple):
+    """How much of a file a runtime takes that hands parts of it to another one."""
+
+    nodes: int
+    """Nodes that compute, before the runtime changes the graph itself."""
+    taken: int
+    partitions: int
+    """Parts that are a model of their own there."""
 
 
 @dataclass
@@ -49,6 +61,22 @@ class FileNodes:
     """By the number of a node, what became of it."""
     runtime: str = ""
     """Who runs such a file (``coreml``, ``coreai``); empty where it has to be converted first."""
+    providers: dict[str, Taken] = field(default_factory=dict)
+    """By the name of a runtime that reads the file and hands parts of it on, how much it takes."""
+
+    def decline(self, declined: Mapping[int, tuple[tuple[str, str], ...]], graph_nodes: Iterable[Tensor]) -> None:
+        """Note who declines nodes, by their numbers, also with those that nodes of the graph come from."""
+        if not declined:
+            return
+        changed = {
+            origin.number: origin._replace(declined=declined[origin.number])
+            for origin in self.nodes
+            if origin.number in declined
+        }
+        self.nodes = [changed.get(origin.number, origin) for origin in self.nodes]
+        for node in graph_nodes:
+            if any(origin.number in changed for origin in node.origins):
+                node.origins = tuple(changed.get(origin.number, origin) for origin in node.origins)
 
     def append(self, other: FileNodes | None, graph_nodes: Iterable[Tensor]) -> None:
         """Add the nodes of another part of the file behind these, and number those of its graph likewise."""
@@ -72,23 +100,43 @@ class FileNodes:
 
     def to_json(self) -> dict[str, Any]:
         reasons = {str(number): reason for number, reason in self.reasons.items()}
-        return {"nodes": [list(origin) for origin in self.nodes], "reasons": reasons, "runtime": self.runtime}
+        providers = {name: list(taken) for name, taken in self.providers.items()}
+        nodes = [list(origin) for origin in self.nodes]
+        return {"nodes": nodes, "reasons": reasons, "runtime": self.runtime, "providers": providers}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FileNodes:
         nodes = [_read(record) for record in document["nodes"]]
         reasons = {int(number): str(reason) for number, reason in document["reasons"].items()}
-        return cls(nodes, reasons, str(document.get("runtime", "")))
+        providers = {str(name): Taken(*map(int, counts)) for name, counts in document.get("providers", {}).items()}
+        return cls(nodes, reasons, str(document.get("runtime", "")), providers)
 
 
 def _read(record: Sequence[Any]) -> Origin:
-    number, *words = record
-    return Origin(int(number), *map(str, words))
+    number, name, kind, *more = record
+    module, line, dtype = map(str, (*more, "", "", "")[:3])
+    declined = more[3] if len(more) > 3 else ()
+    pairs = tuple((str(runtime), str(reason)) for runtime, reason in declined)
+    return Origin(int(number), str(name), str(kind), module, line, dtype, pairs)
 
 
 def kept_type(origins: Origins) -> str:
     """The type that a file binds the runtime to for a node of these origins; empty where the engine's own will do."""
     return next((origin.dtype for origin in origins if origin.dtype), "")
+
+
+def declined_by(origins: Origins) -> dict[str, str]:
+    """The runtimes that leave a node of these origins on the CPU, each with its first reason."""
+    if not any(origin.declined for origin in origins):
+        return {}
+    return dict(reversed([pair for origin in origins for pair in origin.declined]))
+
+
+def bound_by_file(origins: Origins) -> tuple[str, tuple[str, ...]] | None:
+    """What the file decides about a node beside its meaning: its type, and who leaves it on the CPU. Nodes that differ
+    in it have other verdicts. None where it decides nothing."""
+    kept, declined = kept_type(origins), tuple(declined_by(origins))
+    return (kept, declined) if kept or declined else None
 
 
 def merged(*groups: Origins) -> Origins:

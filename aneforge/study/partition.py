@@ -153,7 +153,7 @@ class Partition:
 
     def _remarked(self, status: str) -> Iterator[int]:
         """The nodes on the engine that the chip's report lists under a status, as far as it is about this runtime."""
-        report, asked = self.report, {self.runtime.name, "direct"}
+        report, asked = self.report, {*self.runtime.names, "direct"}
         for entry in () if report is None else report.of(status):
             runtimes = {name for finding in entry.findings for name in finding.runtimes or ("direct",)}
             if runtimes & asked and self.device_of.get(entry.node.uid, ENGINE) == ENGINE:

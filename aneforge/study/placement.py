@@ -85,6 +85,13 @@ class Runtime:
     """How its programs reach the chip, where that is not the usual way."""
     whole: bool = False
     """Whether one layer that it keeps off the engine takes the whole model off (C56: Core AI, to the GPU)."""
+    hands_to: str = ""
+    """The runtime that it hands parts of the file to, and which may keep more off the engine."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The runtimes whose words count."""
+        return (self.name, self.hands_to) if self.hands_to else (self.name,)
 
 
 SETTING = "ANEFORGE_RUNTIME"
@@ -93,34 +100,49 @@ _KNOWN = {
     "coreml": Runtime("coreml", RUNTIMES["coreml"], "coreml_call"),
     "coreai": Runtime("coreai", RUNTIMES["coreai"], "coreai_call", whole=True),
     "direct": Runtime("direct", "direct authoring", "direct_call", route="direct"),
+    **{
+        name: Runtime(name, RUNTIMES[name], "coreml_call", hands_to="coreml")
+        for name in ("ort-coreml", "ort-coreml-mlprogram")
+    },
 }
 _OF_SCOPE = {"coreml_call": "coreml", "app_call": "coreml", "coreai_call": "coreai"}
 
 
 def runtimes_of(names: str | Iterable[str]) -> list[Runtime]:
-    """Runtimes by name, as on the command line."""
+    """Runtimes by name, as on the command line, of those whose programs weights are chosen for."""
     listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    wrong = [name for name in listed if name not in _KNOWN]
-    if wrong or not listed:
-        what = f"{wrong[0]!r} is not a runtime" if wrong else "the list is empty"
-        raise ArgumentError("runtimes", f"{what}; choose from: {', '.join(_KNOWN)}.")
-    return [_KNOWN[name] for name in dict.fromkeys(listed)]
+    if not listed:
+        raise ArgumentError("runtimes", f"the list is empty; choose from: {', '.join(DEFAULT_RUNTIMES)}.")
+    return [_named(name, "runtimes", DEFAULT_RUNTIMES) for name in dict.fromkeys(listed)]
+
+
+def runtime_called(name: str) -> Runtime:
+    """A runtime by its name."""
+    return _named(name, "runtime", _KNOWN)
+
+
+def _named(name: str, argument: str, known: Iterable[str]) -> Runtime:
+    if name not in known:
+        raise ArgumentError(argument, f"{name!r} is not a runtime; choose from: {', '.join(known)}.")
+    return _KNOWN[name]
 
 
 def asked_runtime(name: str | None, graph: Graph) -> Runtime | None:
     """The runtime that a question is about: the one that is named, that of the setting, or the one that reads the
     model's file as it is; None where it is about the engine alone."""
     asked = name if name is not None else os.environ.get(SETTING, "")
-    if asked:
-        try:
-            (runtime,) = runtimes_of([asked])
-        except ArgumentError as error:
-            if name is not None:
-                raise
-            raise AneforgeError(f"{SETTING}: {str(error).partition(': ')[2]}") from None
-        return runtime
-    own = "" if graph.file is None else graph.file.runtime
-    return _KNOWN[own] if own else None
+    if not asked:
+        own = "" if graph.file is None else graph.file.runtime
+        return _KNOWN[own] if own else None
+    try:
+        runtime = runtime_called(asked)
+    except ArgumentError as error:
+        if name is not None:
+            raise
+        raise AneforgeError(f"{SETTING}: {str(error).partition(': ')[2]}") from None
+    if runtime.hands_to and (graph.file is None or runtime.name not in graph.file.providers):
+        raise ArgumentError("runtime", f"{runtime.name} reads ONNX files, and the model is none. Give an .onnx file.")
+    return runtime
 
 
 def runtime_of_scope(scope: str) -> Runtime:
@@ -137,7 +159,7 @@ def kept_off(report: Preflight, operations: Operations, runtime: Runtime) -> Ref
     """The nodes that a runtime keeps off the engine though the chip could run them, each with the reason."""
     away: Refusals = {}
     for entry in report.placement:
-        findings = tuple(one for one in entry.findings if runtime.name in one.runtimes)
+        findings = tuple(one for one in entry.findings if not set(runtime.names).isdisjoint(one.runtimes))
         if findings and entry.name in operations.by_name:
             away[operations.by_name[entry.name]] = Refusal(
                 entry.name, findings[0].rule, findings[0].message, findings=findings

@@ -26,7 +26,7 @@ from aneforge.compiler.legal.findings import (
     is_oversize,
     is_rejected,
 )
-from aneforge.compiler.legal.query import RUNTIMES
+from aneforge.compiler.legal.query import KEEP_TYPES, RUNTIMES
 from aneforge.compiler.legal.rules.base import OneOf, Structure
 from aneforge.compiler.legal.rules.native import raised_stage
 from aneforge.compiler.legal.rules.status import attested
@@ -302,9 +302,12 @@ class Preflight:
         shared: dict[Hashable, Any] | None = None,
         os: str | None = None,
         max_abs: float | None = None,
+        runtimes: tuple[str, ...] = KEEP_TYPES,
     ) -> None:
         self.graph = graph
         self.target = chip
+        self._runtimes = frozenset((*runtimes, "direct"))
+        """The runtimes that findings are told of."""
         self._names = names
         self._surveyed = surveyed
         self.os = system(os)
@@ -335,7 +338,7 @@ class Preflight:
         signature = facts_of(self.target, check_reads()).signature
         if self.refusals:  # their words may differ between chips
             return self._rows_of(signature)
-        key = "rows", id(self._surveyed), signature, self.os
+        key = "rows", id(self._surveyed), signature, self.os, self._runtimes
         if key not in self._shared:
             self._shared[key] = self._rows_of(signature)
         return self._shared[key]
@@ -374,9 +377,13 @@ class Preflight:
         draft = self._surveyed.draft
         for name, judgement in () if draft is None else draft.judgements.get(signature, ()):
             table = tables[judgement.by_place]
-            here = (finding for finding in judgement.findings if applies_to(finding.since, self.os))
-            table[name] = (*table.get(name, ()), *here)
+            table[name] = (*table.get(name, ()), *filter(self._concerns, judgement.findings))
         return tables
+
+    def _concerns(self, finding: Finding) -> bool:
+        """Whether a finding is about the system and a runtime that are asked about."""
+        is_told = not finding.runtimes or not self._runtimes.isdisjoint(finding.runtimes)
+        return is_told and applies_to(finding.since, self.os)
 
     @cached_property
     def _reports(self) -> dict[str, Reports]:

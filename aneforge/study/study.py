@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aneforge.chips.chip import Target
 from aneforge.chips.ops import ROUTES
 from aneforge.chips.systems import system
+from aneforge.compiler.legal.query import KEEP_TYPES
 from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
@@ -167,7 +168,7 @@ class Study:
     def preflights(self) -> dict[str, Preflight]:
         """The report of each chip on every node, by the chip's name."""
         refuse_constant(self.graph)
-        key = "preflight", self.route, self.os, self.max_abs
+        key = "preflight", self.route, self.os, self.max_abs, self._told
         by_target = self.shelf.once_each(key, self.targets, self._preflights)
         return {name: by_target[chip.name] for name, chip in self.chips.items()}
 
@@ -189,11 +190,16 @@ class Study:
     def _whole_preflights(self, targets: list[Target]) -> dict[str, Preflight]:
         surveys = self.shelf.surveys(targets, self.route)
         shared = self.shelf.once(("shared by preflights", self.route, self.max_abs), dict)
-        settings = self.route, shared, self.os, self.max_abs
+        settings = self.route, shared, self.os, self.max_abs, self._told
         return {
             target.name: Preflight(self.graph, self.names, target, surveys[target.name], *settings)
             for target in targets
         }
+
+    @property
+    def _told(self) -> tuple[str, ...]:
+        """The runtimes that reasons are about: the one that was asked about, or those that read a model as it is."""
+        return self.runtime.names if self.by_runtime else KEEP_TYPES
 
     def _report(self, target: Target) -> Preflight:
         return self.with_chips({target.name: target}).preflights()[target.name]
@@ -216,7 +222,7 @@ class Study:
             allowed = [split for split in self.partitions().values() if split.target.name in names]
             return way.by_runtime(allowed) if by == "runtime" else way.by_placement(allowed)
 
-        key = "partition", by, self.route, self.runtime.name, self.os, self.max_abs
+        key = "partition", by, self.route, self.runtime.name, self.by_runtime, self.os, self.max_abs
         by_target = self.shelf.once_each(key, self.targets, work_out)
         return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
 

@@ -9,7 +9,13 @@ from typing import Any
 from aneforge.errors import AneforgeError
 
 ROUTES = ("conversion", "direct", "coreml_placement")
-RUNTIMES = {"direct": "the compiled program itself", "coreml": "Core ML", "coreai": "Core AI"}
+RUNTIMES = {
+    "direct": "the compiled program itself",
+    "coreml": "Core ML",
+    "coreai": "Core AI",
+    "ort-coreml": "ONNX Runtime (NeuralNetwork)",
+    "ort-coreml-mlprogram": "ONNX Runtime (MLProgram)",
+}
 """Who hands a program to the engine, and what people call it. Core ML and Core AI choose the device themselves, and
 their converters have limits and defects that the chip does not have."""
 KEEP_TYPES = ("coreml", "coreai")

@@ -101,6 +101,8 @@ class Importer:
     def graph(self) -> Graph:
         with many_axes():
             graph = with_few_axes(self._graph(), self.file, self.nodes)
+        self.nodes.providers, declined = self.language.taken()
+        self.nodes.decline(declined, graph.nodes)
         graph.file = self.nodes
         graph.name_by_origins()
         return graph
@@ -256,8 +258,9 @@ class Importer:
             self.nodes.nodes.append(origin)
             self.returned_types = None
             newest = newest_node()
-            results = self._results(operation, op, scope)
-            self._stamp(origin, newest, self._keep(operation, op, results, scope))
+            results = self._keep(operation, op, self._results(operation, op, scope), scope)
+            self.language.noted(number, op, results)
+            self._stamp(origin, newest, results)
         except _LocatedError:
             raise  # an operation of an inner block has named itself
         except AneforgeError as error:
