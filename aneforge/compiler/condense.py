@@ -21,7 +21,7 @@ from aneforge.compiler.legal.programs import least_ceiling
 from aneforge.compiler.legal.rules.base import rule_records
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature, remade
-from aneforge.graph.origins import bound_by_file
+from aneforge.graph.origins import kept_type
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 
@@ -107,10 +107,8 @@ def _tokens(nodes: list[Tensor]) -> np.ndarray | None:
             for at in np.flatnonzero(kind_of == kind).tolist():
                 weight = nodes[at].weight
                 tokens[at] ^= 0 if weight is None else hash(weight.key)
-    for at, node in enumerate(nodes):
-        bound = bound_by_file(node.origins) if node.origins else None
-        if bound is not None:
-            tokens[at] ^= hash(bound)
+    kept = [at for at, node in enumerate(nodes) if node.origins and kept_type(node.origins)]
+    tokens[kept] ^= np.int64(0x2545F4914F6CDD1D)
     return tokens
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -31,8 +32,6 @@ class Origin(NamedTuple):
     """The line of the model's own code, where the file says so."""
     dtype: str = ""
     """The type that it computes in, where the file binds the runtime to it and it is not the engine's: ``fp32``."""
-    declined: tuple[tuple[str, str], ...] = ()
-    """The runtimes that leave it on the CPU for what the file says of it, each with the reason."""
 
 
 Origins = tuple[Origin, ...]
@@ -52,6 +51,52 @@ class Taken(NamedTuple):
     """Parts that are a model of their own there."""
 
 
+Declined = Mapping[int, Mapping[str, str]]
+"""By the number of a node, the runtimes that leave it on the CPU, each with the reason."""
+
+
+class HandsOn(Protocol):
+    """What knows how much of a file such runtimes take."""
+
+    def summary(self) -> tuple[dict[str, Taken], Declined]: ...
+
+
+class Providers:
+    """What runtimes take of a file that hand parts of it on, worked out when somebody asks."""
+
+    def __init__(self, source: HandsOn | None = None) -> None:
+        self._source = source
+
+    @cached_property
+    def _known(self) -> tuple[Mapping[str, Taken], Declined]:
+        return ({}, {}) if self._source is None else self._source.summary()
+
+    @property
+    def taken(self) -> Mapping[str, Taken]:
+        """By the name of a runtime."""
+        return self._known[0]
+
+    def declined(self, origins: Origins, runtime: str) -> str:
+        """Why a runtime leaves a node of these origins on the CPU; empty where it does not."""
+        reasons = (self._known[1].get(origin.number, {}).get(runtime) for origin in origins)
+        return next(filter(None, reasons), "")
+
+    def to_json(self) -> dict[str, Any]:
+        taken, declined = self._known
+        return {"taken": {name: list(counts) for name, counts in taken.items()}, "declined": declined}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Providers:
+        taken = {str(name): Taken(*map(int, counts)) for name, counts in document["taken"].items()}
+        declined = {
+            int(number): {str(name): str(reason) for name, reason in reasons.items()}
+            for number, reasons in document["declined"].items()
+        }
+        known = cls()
+        known._known = taken, declined
+        return known
+
+
 @dataclass
 class FileNodes:
     """All nodes of a model file, and why some are behind no node of the graph."""
@@ -61,22 +106,7 @@ class FileNodes:
     """By the number of a node, what became of it."""
     runtime: str = ""
     """Who runs such a file (``coreml``, ``coreai``); empty where it has to be converted first."""
-    providers: dict[str, Taken] = field(default_factory=dict)
-    """By the name of a runtime that reads the file and hands parts of it on, how much it takes."""
-
-    def decline(self, declined: Mapping[int, tuple[tuple[str, str], ...]], graph_nodes: Iterable[Tensor]) -> None:
-        """Note who declines nodes, by their numbers, also with those that nodes of the graph come from."""
-        if not declined:
-            return
-        changed = {
-            origin.number: origin._replace(declined=declined[origin.number])
-            for origin in self.nodes
-            if origin.number in declined
-        }
-        self.nodes = [changed.get(origin.number, origin) for origin in self.nodes]
-        for node in graph_nodes:
-            if any(origin.number in changed for origin in node.origins):
-                node.origins = tuple(changed.get(origin.number, origin) for origin in node.origins)
+    providers: Providers = field(default_factory=Providers)
 
     def append(self, other: FileNodes | None, graph_nodes: Iterable[Tensor]) -> None:
         """Add the nodes of another part of the file behind these, and number those of its graph likewise."""
@@ -100,43 +130,26 @@ class FileNodes:
 
     def to_json(self) -> dict[str, Any]:
         reasons = {str(number): reason for number, reason in self.reasons.items()}
-        providers = {name: list(taken) for name, taken in self.providers.items()}
-        nodes = [list(origin) for origin in self.nodes]
+        nodes, providers = [list(origin) for origin in self.nodes], self.providers.to_json()
         return {"nodes": nodes, "reasons": reasons, "runtime": self.runtime, "providers": providers}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FileNodes:
         nodes = [_read(record) for record in document["nodes"]]
         reasons = {int(number): str(reason) for number, reason in document["reasons"].items()}
-        providers = {str(name): Taken(*map(int, counts)) for name, counts in document.get("providers", {}).items()}
+        stored = document.get("providers")
+        providers = Providers() if stored is None else Providers.from_json(stored)
         return cls(nodes, reasons, str(document.get("runtime", "")), providers)
 
 
 def _read(record: Sequence[Any]) -> Origin:
-    number, name, kind, *more = record
-    module, line, dtype = map(str, (*more, "", "", "")[:3])
-    declined = more[3] if len(more) > 3 else ()
-    pairs = tuple((str(runtime), str(reason)) for runtime, reason in declined)
-    return Origin(int(number), str(name), str(kind), module, line, dtype, pairs)
+    number, *words = record
+    return Origin(int(number), *map(str, words))
 
 
 def kept_type(origins: Origins) -> str:
     """The type that a file binds the runtime to for a node of these origins; empty where the engine's own will do."""
     return next((origin.dtype for origin in origins if origin.dtype), "")
-
-
-def declined_by(origins: Origins) -> dict[str, str]:
-    """The runtimes that leave a node of these origins on the CPU, each with its first reason."""
-    if not any(origin.declined for origin in origins):
-        return {}
-    return dict(reversed([pair for origin in origins for pair in origin.declined]))
-
-
-def bound_by_file(origins: Origins) -> tuple[str, tuple[str, ...]] | None:
-    """What the file decides about a node beside its meaning: its type, and who leaves it on the CPU. Nodes that differ
-    in it have other verdicts. None where it decides nothing."""
-    kept, declined = kept_type(origins), tuple(declined_by(origins))
-    return (kept, declined) if kept or declined else None
 
 
 def merged(*groups: Origins) -> Origins:

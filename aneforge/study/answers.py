@@ -21,7 +21,7 @@ from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError, Refusal
 from aneforge.compiler.survey import Surveyed, survey
 from aneforge.graph.graph import Graph
-from aneforge.graph.origins import bound_by_file
+from aneforge.graph.origins import kept_type
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import is_integer_view
@@ -228,7 +228,7 @@ def content_of(graph: Graph) -> bytes:
             node.name,
             node.where,
             None if node.weight is None else id(node.weight),
-            bound_by_file(node.origins),
+            kept_type(node.origins),
         )
         for node in graph.nodes
     ]

@@ -164,11 +164,11 @@ class Check(ByChip[Preflight]):
             )
 
     @property
-    def handed_on(self) -> dict[str, Taken]:
+    def handed_on(self) -> Mapping[str, Taken]:
         """How much of the file each form of a runtime takes that hands parts of it on, where such a runtime is asked
         about: the number of nodes, how many are taken, and in how many parts."""
         file = self.graph.file
-        return {} if file is None or not self._study.runtime.hands_to else file.providers
+        return {} if file is None or not self._study.runtime.hands_to else file.providers.taken
 
     def _handed_on(self) -> Iterator[str]:
         told = [

@@ -15,6 +15,7 @@ from typing import Any
 from aneforge.chips import store
 from aneforge.chips.chip import Target
 from aneforge.chips.evidence import Fact, fact
+from aneforge.compiler.legal.findings import PlacementFinding
 from aneforge.compiler.legal.query import RUNTIMES
 from aneforge.compiler.legal.rules.programs import estimate_us
 from aneforge.compiler.legal.translate import query_of
@@ -140,7 +141,7 @@ def asked_runtime(name: str | None, graph: Graph) -> Runtime | None:
         if name is not None:
             raise
         raise AneforgeError(f"{SETTING}: {str(error).partition(': ')[2]}") from None
-    if runtime.hands_to and (graph.file is None or runtime.name not in graph.file.providers):
+    if runtime.hands_to and (graph.file is None or runtime.name not in graph.file.providers.taken):
         raise ArgumentError("runtime", f"{runtime.name} reads ONNX files, and the model is none. Give an .onnx file.")
     return runtime
 
@@ -165,6 +166,29 @@ def kept_off(report: Preflight, operations: Operations, runtime: Runtime) -> Ref
                 entry.name, findings[0].rule, findings[0].message, findings=findings
             )
     return away
+
+
+_OF_PROVIDER = Fact("stays on the CPU", ("ORT",), "decoded", "what ONNX Runtime's Core ML provider takes")
+_KEEPS_FP32 = "OG15"
+
+
+def declined(graph: Graph, names: Mapping[int, str], runtime: Runtime) -> dict[str, PlacementFinding]:
+    """The nodes that a runtime does not hand on, by name, each with the reason; none of a runtime that takes all."""
+    if not runtime.hands_to or graph.file is None:
+        return {}
+    providers = graph.file.providers
+    computed = ((node, providers.declined(node.origins, runtime.name)) for node in graph.nodes if node.origins)
+    return {names[node.uid]: _declined(node.op, runtime, why) for node, why in computed if why}
+
+
+def _declined(op: str, runtime: Runtime, why: str) -> PlacementFinding:
+    hint = "hand Core ML the whole model: 'aneforge export MODEL -o FILE.mlpackage'"
+    if _KEEPS_FP32 in why:
+        hint = "write the ONNX file in float16, or use ModelFormat=NeuralNetwork, which computes in float16"
+    return PlacementFinding(
+        "ort-provider", f"{op} stays off the engine: {why}.", _OF_PROVIDER, hint, (runtime.name,), "frontend",
+        effect="off-engine",
+    )  # fmt: skip
 
 
 def unknown_time(graph: Graph, target: Target, runtime: Runtime) -> str:

@@ -303,11 +303,14 @@ class Preflight:
         os: str | None = None,
         max_abs: float | None = None,
         runtimes: tuple[str, ...] = KEEP_TYPES,
+        declined: Mapping[str, PlacementFinding] | None = None,
     ) -> None:
         self.graph = graph
         self.target = chip
         self._runtimes = frozenset((*runtimes, "direct"))
         """The runtimes that findings are told of."""
+        self._declined = declined or {}
+        """Nodes that the runtime which was asked about does not hand on, by name."""
         self._names = names
         self._surveyed = surveyed
         self.os = system(os)
@@ -378,6 +381,8 @@ class Preflight:
         for name, judgement in () if draft is None else draft.judgements.get(signature, ()):
             table = tables[judgement.by_place]
             table[name] = (*table.get(name, ()), *filter(self._concerns, judgement.findings))
+        for name, finding in self._declined.items():
+            tables[True][name] = (finding, *tables[True].get(name, ()))
         return tables
 
     def _concerns(self, finding: Finding) -> bool:

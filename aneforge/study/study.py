@@ -23,7 +23,7 @@ from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.divergence import magnitude
 from aneforge.study.answers import Answers, Operations, Shelf, answers_about
 from aneforge.study.condensed import CondensedPreflight
-from aneforge.study.placement import Runtime, asked_runtime, is_call_of, runtime_of_scope, unknown_time
+from aneforge.study.placement import Runtime, asked_runtime, declined, is_call_of, runtime_of_scope, unknown_time
 from aneforge.study.preflight import Preflight
 from aneforge.study.regions import Refusals
 
@@ -175,7 +175,7 @@ class Study:
     def _preflights(self, targets: list[Target]) -> dict[str, Preflight]:
         """By target: from the short form of the graph where it has one."""
         short = self.shelf.condensed
-        if short is None:
+        if short is None or self.runtime.hands_to:
             return self._whole_preflights(targets)
         asked = self.with_graph(short.graph).with_chips({target.name: target for target in targets})
         refusals = partial(self.shelf.refusals, targets, self.route)
@@ -190,7 +190,10 @@ class Study:
     def _whole_preflights(self, targets: list[Target]) -> dict[str, Preflight]:
         surveys = self.shelf.surveys(targets, self.route)
         shared = self.shelf.once(("shared by preflights", self.route, self.max_abs), dict)
-        settings = self.route, shared, self.os, self.max_abs, self._told
+        handed_on = self.shelf.once(
+            ("declined", self.runtime.name), lambda: declined(self.graph, self.names, self.runtime)
+        )
+        settings = self.route, shared, self.os, self.max_abs, self._told, handed_on
         return {
             target.name: Preflight(self.graph, self.names, target, surveys[target.name], *settings)
             for target in targets

@@ -30,7 +30,7 @@ from aneforge.compiler.legal.rules.status import BY_NAME, op_answer
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
-from aneforge.graph.origins import declined_by, kept_type
+from aneforge.graph.origins import kept_type
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 
@@ -91,7 +91,6 @@ def judgements(
         results += _programs(graph, chip)
         results += _states(graph, chip, states)
         results += _types(graph, chip)
-        results += _found_in(graph).declined
         results += _results(graph, chip, refused)
     results.sort(key=lambda judgement: judgement.node.uid)
     return results
@@ -187,8 +186,6 @@ class _Found:
 
     matches: tuple[Match, ...]
     program: ProgramWeights | None
-    declined: tuple[Judgement, ...]
-    """What runtimes leave on the CPU that hand on parts of a file."""
 
 
 _found: WeakKeyDictionary[Graph, _Found] = WeakKeyDictionary()
@@ -197,7 +194,7 @@ _found: WeakKeyDictionary[Graph, _Found] = WeakKeyDictionary()
 def _found_in(graph: Graph) -> _Found:
     found = _found.get(graph)
     if found is None:
-        found = _found[graph] = _Found(tuple(matched_patterns(graph)), program_of(graph), tuple(_declined(graph)))
+        found = _found[graph] = _Found(tuple(matched_patterns(graph)), program_of(graph))
     return found
 
 
@@ -257,29 +254,6 @@ def _states(graph: Graph, chip: Facts, states: Container[str]) -> Iterator[Judge
             findings = _place_findings(query, chip, frozenset(("state-update",)))
             if findings:
                 yield Judgement(node, findings, True)
-
-
-def _declined(graph: Graph) -> Iterator[Judgement]:
-    for node in graph.nodes:
-        declined = declined_by(node.origins) if node.origins and not node.definition.leaf else {}
-        if declined:
-            yield Judgement(node, tuple(_decline(node.op, runtime, why) for runtime, why in declined.items()), True)
-
-
-_OF_PROVIDER = Fact("stays on the CPU", ("ORT",), "decoded", "what ONNX Runtime's Core ML provider takes")
-_WRITES_FP32 = "OG15"
-
-
-def _decline(op: str, runtime: str, why: str) -> PlacementFinding:
-    hint = (
-        "write the ONNX file in float16, or use ModelFormat=NeuralNetwork, which computes in float16"
-        if _WRITES_FP32 in why
-        else "hand Core ML the whole model: 'aneforge export MODEL -o FILE.mlpackage'"
-    )
-    return PlacementFinding(
-        "ort-provider", f"{op} stays off the engine: {why}.", _OF_PROVIDER, hint, (runtime,), "frontend",
-        effect="off-engine",
-    )  # fmt: skip
 
 
 def _types(graph: Graph, chip: Facts) -> Iterator[Judgement]:

@@ -36,7 +36,7 @@ from aneforge.formats.records import (
 from aneforge.formats.values import NoForm
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import many_axes, newest_node
-from aneforge.graph.origins import HANDS_ON, FileNodes, Origin, nodes_since
+from aneforge.graph.origins import HANDS_ON, FileNodes, Origin, Providers, nodes_since
 from aneforge.graph.tensor import Tensor
 
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
@@ -93,7 +93,7 @@ class Importer:
         """Of what the last block gave, where an operation stands for a block."""
         self.prefix: list[str] = []
         self.calls: list[str] = []
-        self.nodes = FileNodes(runtime=language.runtime)
+        self.nodes = FileNodes(runtime=language.runtime, providers=Providers(language.provider))
         self._walked = self._depth = self._looked_at = 0
 
     # The whole.
@@ -101,8 +101,6 @@ class Importer:
     def graph(self) -> Graph:
         with many_axes():
             graph = with_few_axes(self._graph(), self.file, self.nodes)
-        self.nodes.providers, declined = self.language.taken()
-        self.nodes.decline(declined, graph.nodes)
         graph.file = self.nodes
         graph.name_by_origins()
         return graph

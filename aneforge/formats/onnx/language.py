@@ -22,7 +22,6 @@ from aneforge.formats.onnx.table import DRAWN, MOVES, PREFERRED, REASONS, SINGLE
 from aneforge.formats.records import Block, Operation, Type, ValueType, is_whole
 from aneforge.formats.values import NoForm, Value
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.origins import Taken
 from aneforge.graph.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -125,18 +124,19 @@ class Onnx(Language):
     def __init__(self, onnx: Any, records: Records, weights: StoredWeights) -> None:
         self.onnx, self.records, self.weights = onnx, records, weights
         self.importer: Importer | None = None
-        self.provider = Provider(records.element_types())
+        self._noted = Provider(records.element_types())
 
     def release(self) -> None:
         self.weights.release()
 
     def noted(self, number: int, op: OnnxNode, results: Sequence[Any]) -> None:
-        if op.operation.kind != INITIALIZER:
-            called = (op.proto.domain, op.proto.op_type) in self.records.functions
-            self.provider.note(number, op, results, op.begin, stands_alone=not called)
+        # ONNX Runtime unfolds functions of the file too: their nodes count as themselves.
+        if op.operation.kind != INITIALIZER and (op.proto.domain, op.proto.op_type) not in self.records.functions:
+            self._noted.note(number, op, results, op.begin)
 
-    def taken(self) -> tuple[dict[str, Taken], dict[int, tuple[tuple[str, str], ...]]]:
-        return self.provider.summary()
+    @property
+    def provider(self) -> Provider:
+        return self._noted
 
     # One node.
 
@@ -172,7 +172,7 @@ class Onnx(Language):
             inputs,
             types,
             operation,
-            self.provider.count,
+            self._noted.count,
         )
         if (proto.domain, proto.op_type) not in self.records.functions:
             self._check_attributes(operation)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aneforge.chips import store
-from aneforge.formats.onnx.node import OnnxNode
-from aneforge.graph.tensor import Tensor
 
 NEURAL_NETWORK, ML_PROGRAM = "neuralnetwork", "mlprogram"
 PROVIDERS = {"ort-coreml": NEURAL_NETWORK, "ort-coreml-mlprogram": ML_PROGRAM}
@@ -24,11 +22,38 @@ _MOST_AXES = 5
 _MOST_EXTENT = 16384
 
 
+class Input(NamedTuple):
+    """One input of a node, without the weights of the file."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """The element type of a constant; empty of what is computed."""
+    computed: bool
+    value: np.ndarray | None = None
+    """A short constant, such as a shape or pads."""
+
+
+class Node(NamedTuple):
+    """One node of the file, as far as the provider looks at it."""
+
+    number: int
+    """Its place in the file."""
+    kind: str
+    domain: str
+    opset: int
+    attrs: Mapping[str, Any]
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    inputs: tuple[Input | None, ...]
+    covers: tuple[int, ...] = ()
+    """Numbers of nodes that the reader put in its place."""
+
+
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One node as the provider sees it."""
+    """One node as the provider sees it in one form."""
 
-    node: OnnxNode
+    node: Node
     form: str
     dtypes: Sequence[str]
     """Element types of the inputs; empty where a file does not say it."""
@@ -41,27 +66,31 @@ class Asked:
     def is_program(self) -> bool:
         return self.form == ML_PROGRAM
 
+    def input(self, place: int) -> Input | None:
+        return self.node.inputs[place] if place < len(self.node.inputs) else None
+
     def has(self, place: int) -> bool:
-        return place < len(self.node.inputs) and self.node.inputs[place] is not None
+        return self.input(place) is not None
 
     def is_stored(self, place: int) -> bool:
         """Whether an input is a constant of the file, or is left out."""
-        return place not in self.decoded and not (self.has(place) and isinstance(self.node.inputs[place], Tensor))
+        given = self.input(place)
+        return place not in self.decoded and (given is None or not given.computed)
 
     def shape(self, place: int = 0) -> tuple[int, ...]:
-        value = self.node.inputs[place]
-        return () if value is None or self.node.is_single(place) else tuple(value.shape)
+        given = self.input(place)
+        return () if given is None else given.shape
 
     def rank(self, place: int = 0) -> int:
         return len(self.shape(place))
 
     def numbers(self, place: int) -> list[Any]:
-        """The numbers of a constant; none where it is left out or computed."""
-        value = self.node.inputs[place] if self.has(place) else None
-        return [] if not isinstance(value, np.ndarray) else value.reshape(-1).tolist()
+        """The numbers of a short constant; none where it is left out or computed."""
+        given = self.input(place)
+        return [] if given is None or given.value is None else given.value.reshape(-1).tolist()
 
     def attr(self, name: str, default: Any = None) -> Any:
-        return self.node.attr(name, default)
+        return self.node.attrs.get(name, default)
 
 
 Constraint = Callable[[Asked], str]
@@ -84,7 +113,7 @@ def _pool(asked: Asked) -> str:
         (asked.rank() != 4, "only 2-D pools of four axes are taken"),
         (bool(asked.attr("storage_order", 0)), "storage_order must be 0"),
         (any(step != 1 for step in asked.attr("dilations", ())), "pools must not be dilated"),
-        (len([name for name in asked.node.outputs if name]) > 1, "a pool gives one result there"),
+        (len(asked.node.gives) > 1, "a pool gives one result there"),
         (not asked.is_program and bool(asked.attr("ceil_mode", 0)), "ceil_mode 1 needs MLProgram"),
     )
 
@@ -105,7 +134,7 @@ def _reduction(asked: Asked) -> str:
 def _batch_norm(asked: Asked) -> str:
     return _four_axes(asked) or _first(
         (not all(map(asked.is_stored, (1, 2, 3, 4))), "its parameters must be constants"),
-        (len([name for name in asked.node.outputs if name]) > 1, "only the form for inference is taken"),
+        (len(asked.node.gives) > 1, "only the form for inference is taken"),
     )
 
 
@@ -113,7 +142,7 @@ def _norm(asked: Asked) -> str:
     return _first(
         (not all(map(asked.is_stored, (1, 2))), "its scale and bias must be constants"),
         (asked.attr("stash_type", 1) != 1, "stash_type must be 1"),
-        (len([name for name in asked.node.outputs if name]) > 1, "a norm gives one result there"),
+        (len(asked.node.gives) > 1, "a norm gives one result there"),
         (len({dtype for dtype in asked.dtypes if dtype}) > 1, "its inputs must have one type"),
     )
 
@@ -267,7 +296,7 @@ def _slice(asked: Asked) -> str:
 
 
 def _split(asked: Asked) -> str:
-    sizes, axis, count = asked.numbers(1), int(asked.attr("axis", 0)), len(asked.node.outputs)
+    sizes, axis, count = asked.numbers(1), int(asked.attr("axis", 0)), len(asked.node.gives)
     extent = asked.shape()[axis] if asked.shape() else 0
     return _first(
         (count < 2, "a Split into one part is left"),
@@ -363,15 +392,14 @@ def operators() -> dict[tuple[str, str], dict[str, Any]]:
 def reason_left(asked: Asked) -> str:
     """Why the provider leaves a node to the CPU; empty where it takes it."""
     node, form = asked.node, asked.form
-    domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
-    row = operators().get((domain, node.kind))
+    row = operators().get((node.domain, node.kind))
     if row is None:
         return "the provider has no form of it"
     if form not in row["forms"]:
         return f"the provider has it with ModelFormat={_OTHER[form]} only"
     if node.opset < row.get("min_opset", 0):
         return f"the provider takes it from opset {row['min_opset']} on; the file has {node.opset}"
-    shapes = [asked.shape(place) for place in range(len(node.inputs)) if asked.has(place)]
+    shapes = [given.shape for given in node.inputs if given is not None]
     rank = max(map(len, shapes), default=0)
     if rank > _MOST_AXES:
         return f"an input has {rank} axes; the limit is {_MOST_AXES} (OG01)"
