@@ -45,10 +45,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "aneforge-capabilities": ("AF.caps",),
     "aneforge-docs": ("AF.docs", "AF.quirks", "AF.capdoc"),
     "aneforge-op-catalog": ("AF.opcat",),
-    **dict.fromkeys(
-        ("aneforge-issue149", "aneforge-issue162", *(f"aneforge-pr{number}" for number in (116, 158, 159, 201))),
-        ("AF.issues",),
-    ),
+    **{f"aneforge-issue{number}": (f"AF.{number}",) for number in (149, 162)},
+    **{f"aneforge-pr{number}": (f"AF.{number}",) for number in (116, 158, 159, 201)},
     **{f"ane-guide-ch{number}": (f"G{number:02}",) for number in (4, 11, 12, 14, 17, 19)},
     **{f"ane-guide-app{letter}": (f"G{letter}",) for letter in "ABF"},
     "field-guide-m3max": ("FG",),

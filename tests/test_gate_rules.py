@@ -199,19 +199,19 @@ BOUNDARIES = [
         layer("Pooling", *MAP, Type="Avg", KernelWidth=31, KernelHeight=31),
         layer("Pooling", *MAP, Type="Avg", KernelWidth=32, KernelHeight=31),
     ),
-    ("layer-norm-affine | M1 Max | conversion | reject | AF.issues", norm(512, 2048), norm(512, 2560)),
-    ("layer-norm-affine | M2 Pro | conversion | reject | AF.issues", norm(256, 3995), norm(256, 4096)),
+    ("layer-norm-affine | M1 Max | conversion | reject | AF.149", norm(512, 2048), norm(512, 2560)),
+    ("layer-norm-affine | M2 Pro | conversion | reject | AF.149", norm(256, 3995), norm(256, 4096)),
     (
-        "layer-norm-affine | M2 Pro | conversion | reject | AF.issues",
+        "layer-norm-affine | M2 Pro | conversion | reject | AF.149",
         norm(512, 1024, gamma_uniform=True),
         norm(512, 1024),
     ),
     (
-        "layer-norm-affine | M2 Pro | conversion | reject | AF.issues",
+        "layer-norm-affine | M2 Pro | conversion | reject | AF.149",
         norm(512, 4096, form="rank-2"),
         norm(512, 4096, form="rank-4"),
     ),
-    ("layer-norm-width | M5 Pro | conversion | reject | AF.issues", norm(256, 8192), norm(256, 10240)),
+    ("layer-norm-width | M5 Pro | conversion | reject | AF.149", norm(256, 8192), norm(256, 10240)),
     (
         "layer-envelope | M1 | direct | reject | GB",
         layer("LocalResponseNormalization", (8, 8, 8), KernelChannel=8),
@@ -369,7 +369,7 @@ BOUNDARIES = [
         chain("concat", "joined-width-slices"),
     ),
     (
-        "chain-pattern | M5 | conversion | reject | AF.issues",
+        "chain-pattern | M5 | conversion | reject | AF.116",
         chain("reduce_sum"),
         chain("reduce_sum", "reduction-times-zero"),
     ),
@@ -505,9 +505,19 @@ BOUNDARIES = [
         Query("scaled_dot_product_attention", (*((1, 8, 128, 64),) * 2, (1, 8, 128, 32)), runtime="coreai"),
     ),
     (
-        "state-update | M4 | coreml_placement | reject | CT.2553",
+        "state-update | M5 Pro | coreml_placement | unknown | MOB.77",
         layer("write_state", (1, 8, 128, 64)),
         layer("write_state", (1, 8, 128, 64), updates="a cache"),
+    ),
+    (
+        "state-count | A19 Pro | coreml_placement | cpu | CLLM",
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=2),
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=3),
+    ),
+    (
+        "state-count | M4 | coreml_placement | cpu | CLLM",
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=1, unlike=False),
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=2, unlike=True),
     ),
     (
         "few-queries | M5 Pro | conversion | reject | LA.qwen",
@@ -551,7 +561,7 @@ BOUNDARIES = [
         Query("softplus", values={"x": 11.0}),
     ),
     (
-        "value-cliff | M5 | conversion | wrong_result | AF.issues",
+        "value-cliff | M5 | conversion | wrong_result | AF.116",
         Query("round", values={"x": 1023}),
         Query("round", values={"x": -1024}),
     ),
@@ -644,7 +654,7 @@ def test_every_record_names_a_known_source():
         ("relu", "h12", "conversion", "reject", "MIL is only supported for H13+"),
         ("relu", "h18c", "conversion", "reject", "status 22"),
         ("relu", "u1", "conversion", "accept", "M6.tgt"),
-        ("channel_layer_norm", "M2 Pro", "conversion", "accept", "AF.issues"),
+        ("channel_layer_norm", "M2 Pro", "conversion", "accept", "AF.201"),
     ],
 )
 def test_the_answer_for_a_name(op, chip, route, word, source):

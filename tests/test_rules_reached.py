@@ -141,6 +141,13 @@ def stateful(kind):
     return Graph(outputs) if kind == "host" else Graph(outputs, states={"cache": "next"})
 
 
+def states(count):
+    """Running sums that the program updates; of a negative count, each of another width."""
+    inputs = [x(1, 2, 4, 16 + (8 * at if count < 0 else 0), name=f"s{at}") for at in range(abs(count))]
+    sums = [(state + 1.0).named(f"n{at}") for at, state in enumerate(inputs)]
+    return Graph(sums, states={f"s{at}": f"n{at}" for at in range(len(sums))})
+
+
 def scores(keys):
     """The softmax of an attention of four queries, and nothing behind it."""
     return (x(4, 16) @ x(16, keys)).softmax(-1)
@@ -297,6 +304,9 @@ REACHED = [
     ("program-size", lambda n: attending(n, 1000), (355, "m5"), (354, "m5")),
     ("state-update", stateful, ("cache", "m5"), ("sum", "m5")),
     ("state-update", stateful, ("cache", "m1"), ("host", "m1")),
+    ("state-update", stateful, ("cache", "m1"), ("cache", "m4")),
+    ("state-count", states, (3, "m4"), (2, "m4")),
+    ("state-count", states, (-2, "m4"), (-1, "m4")),
     ("indexed-write", cache_write, ("ScatterND", "m5"), ("Det", "m5")),
     ("indexed-write", cache_write, ("index_copy", "m1"), ("index_select", "m1")),
     ("overflow", lambda bound: x(4, 8, max_abs=bound).reshape(8, 4).square(), (256, "m5"), (255, "m5")),
@@ -364,7 +374,7 @@ def reported(graph, chip):
     """The rules that preflight names in its lists of what fails or may be wrong."""
     name, _, route = chip.partition(" ")
     report = af.preflight(graph, name, route or "conversion")
-    entries = (*report.reject, *report.oversize, *report.risk, *report.placement)
+    entries = (*report.reject, *report.oversize, *report.risk, *report.unknown, *report.placement)
     return {finding.rule for entry in entries for finding in entry.findings}
 
 

@@ -10,7 +10,7 @@ from aneforge import text
 from aneforge.chips.families import Family
 from aneforge.chips.names import chip_label, chip_labels, with_label
 from aneforge.compiler.legal.findings import BASES
-from aneforge.compiler.legal.query import RUNTIMES
+from aneforge.compiler.legal.query import RUNTIME_LABELS
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, Source
 from aneforge.graph.origins import Taken
@@ -172,7 +172,7 @@ class Check(ByChip[Preflight]):
 
     def _handed_on(self) -> Iterator[str]:
         told = [
-            f"{RUNTIMES[name]} hands Core ML {taken.taken:,} of {taken.nodes:,} nodes in "
+            f"{RUNTIME_LABELS[name]} hands Core ML {taken.taken:,} of {taken.nodes:,} nodes in "
             f"{plural(taken.partitions, 'part')}"
             for name, taken in self.handed_on.items()
         ]

@@ -16,7 +16,7 @@ from aneforge.chips import store
 from aneforge.chips.chip import Target
 from aneforge.chips.evidence import Fact, fact
 from aneforge.compiler.legal.findings import PlacementFinding
-from aneforge.compiler.legal.query import RUNTIMES
+from aneforge.compiler.legal.query import RUNTIME_LABELS
 from aneforge.compiler.legal.rules.programs import estimate_us
 from aneforge.compiler.legal.translate import query_of
 from aneforge.compiler.refusal import Refusal
@@ -98,11 +98,11 @@ class Runtime:
 SETTING = "ANEFORGE_RUNTIME"
 
 _KNOWN = {
-    "coreml": Runtime("coreml", RUNTIMES["coreml"], "coreml_call"),
-    "coreai": Runtime("coreai", RUNTIMES["coreai"], "coreai_call", whole=True),
+    "coreml": Runtime("coreml", RUNTIME_LABELS["coreml"], "coreml_call"),
+    "coreai": Runtime("coreai", RUNTIME_LABELS["coreai"], "coreai_call", whole=True),
     "direct": Runtime("direct", "direct authoring", "direct_call", route="direct"),
     **{
-        name: Runtime(name, RUNTIMES[name], "coreml_call", hands_to="coreml")
+        name: Runtime(name, RUNTIME_LABELS[name], "coreml_call", hands_to="coreml")
         for name in ("ort-coreml", "ort-coreml-mlprogram")
     },
 }

@@ -26,7 +26,7 @@ from aneforge.compiler.legal.findings import (
     is_oversize,
     is_rejected,
 )
-from aneforge.compiler.legal.query import KEEP_TYPES, RUNTIMES
+from aneforge.compiler.legal.query import KEEP_TYPES, RUNTIME_LABELS
 from aneforge.compiler.legal.rules.base import OneOf, Structure
 from aneforge.compiler.legal.rules.native import raised_stage
 from aneforge.compiler.legal.rules.status import attested
@@ -139,7 +139,7 @@ class OpReport:
     @property
     def verdict_words(self) -> str:
         """The verdict in words, where the node runs and is not simply native."""
-        names = {RUNTIMES[name]: None for finding in self.findings for name in finding.runtimes}
+        names = {RUNTIME_LABELS[name]: None for finding in self.findings for name in finding.runtimes}
         return _VERDICT_WORDS.get(self.verdict, "").format(runtimes=" or ".join(names))
 
     @property
