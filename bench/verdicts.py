@@ -128,14 +128,14 @@ def forgotten(keys: frozenset[str]) -> Iterator[int]:
     try:
         for patch in patches:
             patch.start()
-        _read_again()
+        read_again()
         yield count
     finally:
         for patch in patches:
             patch.stop()
         document.update(whole)
         validators["validators"] = checks
-        _read_again()
+        read_again()
 
 
 def _stated_by(entry: Row, check: Row) -> frozenset[str]:
@@ -143,7 +143,7 @@ def _stated_by(entry: Row, check: Row) -> frozenset[str]:
     return witnesses({"src": layer_type(entry["layer"]).evidence.source, **check})
 
 
-def _read_again() -> None:
+def read_again() -> None:
     """Let the rules read the data again."""
     legal = ("rules.base", "rules.status", "rules.validators", "judge", "check", "programs")
     for name in ("aneforge.chips.ops", *(f"aneforge.compiler.legal.{name}" for name in legal)):

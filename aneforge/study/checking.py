@@ -186,9 +186,9 @@ class Check(ByChip[Preflight]):
         return f"; by the {routes.pop()} route" if len(routes) == 1 and (below or routes == {"direct"}) else ""
 
     def _by_runtime(self) -> str:
-        """The runtime and the system, where the answer is about one."""
+        """The runtime, where the answer is about one, and the system."""
         study = self._study
-        return f"; by {study.runtime.label}, system {study.os}" if study.by_runtime else ""
+        return f"; by {study.runtime.label}, system {study.os}" if study.by_runtime else f"; system {study.os}"
 
     def _table(self) -> str:
         rows: list[tuple[Any, ...]] = []
@@ -203,9 +203,13 @@ class Check(ByChip[Preflight]):
             first, *rest = textwrap.wrap(", ".join(labels), wide)
             rows.append((first, outcome.short(), likely, *cells))
             rows += [(f"  {line}", *[""] * (len(cells) + 2)) for line in rest]
-        taken = f"by {self._study.runtime.label}" if self._study.by_runtime else "engine takes it"
-        heads = (taken, f"{self._study.runtime.label} likely")
-        return text.columns(("chips", *heads, *shown), rows)
+        return text.columns(("chips", *self.heads, *shown), rows)
+
+    @property
+    def heads(self) -> tuple[str, str]:
+        """What the columns of the verdict and of the likely placement are called."""
+        label = self._study.runtime.label
+        return (f"by {label}" if self._study.by_runtime else "engine takes it", f"{label} likely")
 
     def groups(self) -> list[tuple[list[str], Outcome, str, Preflight]]:
         """Chips with the same outcome share a line."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from aneforge.chips import store
@@ -23,6 +24,7 @@ from aneforge.compiler.refusal import Refusal
 from aneforge.compiler.storage import flow_of
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import Signature
 from aneforge.graph.tensor import Tensor
 from aneforge.study.answers import Operations
 from aneforge.study.preflight import Preflight
@@ -65,7 +67,12 @@ def op_estimates(node: Tensor) -> tuple[float, float]:
     """Microseconds on the engine and on the host, by the published placement: for one op, without fixed costs."""
     if node.op == "host":
         return float("inf"), 0.0  # there is nothing to choose
-    return estimate_us(query_of(node.signature))
+    return _estimates_of(node.signature)
+
+
+@lru_cache(maxsize=65536)
+def _estimates_of(signature: Signature) -> tuple[float, float]:
+    return estimate_us(query_of(signature))
 
 
 # Who hands a program to the engine, and what each of them keeps off it although the chip could run it.
@@ -166,6 +173,15 @@ def kept_off(report: Preflight, operations: Operations, runtime: Runtime) -> Ref
                 entry.name, findings[0].rule, findings[0].message, findings=findings
             )
     return away
+
+
+_CUT_OUT = ("fp32-program",)
+"""Rules whose ops leave the engine alone: around a softmax in fp32, 13 regions of a model stayed on it (granite, M4)."""
+
+
+def leaves_whole(away: Refusals, runtime: Runtime) -> bool:
+    """Whether a model leaves the engine whole, by what a runtime keeps off it."""
+    return runtime.whole and any(refusal.rule not in _CUT_OUT for refusal in away.values())
 
 
 _OF_PROVIDER = Fact("stays on the CPU", ("ORT",), "decoded", "what ONNX Runtime's Core ML provider takes")
