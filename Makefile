@@ -120,7 +120,7 @@ docs-models: $(VENV)/.installed-torch
 
 # The pages of figures against measurements, which are not in this repository: FACTS is the folder that holds them.
 FACTS ?= ../shared/facts
-VERDICTS = $(FACTS)/second/verdicts.json $(FACTS)/silicon/verdicts_train.json
+VERDICTS = $(FACTS)/silicon/verdicts_train.json $(FACTS)/second/verdicts.json $(FACTS)/third/verdicts.json
 REFERENCE := docs/reference
 .PHONY: docs-measured pictures
 docs-measured: $(VENV)/.installed-dev
@@ -159,6 +159,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/sweep.py
 	$(BIN)/python bench/report.py
+	$(BIN)/python bench/shapes.py
+	$(BIN)/python bench/shapes.py --rules
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed

@@ -11,7 +11,8 @@ what no module reads is named in ``LEFT_OUT`` and stays outside):
 
 A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
 its conflicts and sources; its facts on compile, load and size are a topic of their own. Of a third one, in ``third``,
-conflicts, sources, devices and the operators of ONNX Runtime's Core ML provider are read; its README lists the sources as ``KEY what it is; KEY what it is``.
+conflicts, sources, devices and the operators of ONNX Runtime's Core ML provider are read; its README lists the sources
+as ``KEY what it is; KEY what it is``.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:

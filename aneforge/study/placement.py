@@ -176,7 +176,7 @@ def kept_off(report: Preflight, operations: Operations, runtime: Runtime) -> Ref
 
 
 _CUT_OUT = ("fp32-program",)
-"""Rules whose ops leave the engine alone: around a softmax in fp32, 13 regions of a model stayed on it (granite, M4)."""
+"""Rules whose ops leave the engine alone: around softmaxes in fp32, 13 regions of granite stayed on an M4's."""
 
 
 def leaves_whole(away: Refusals, runtime: Runtime) -> bool:
