@@ -90,6 +90,21 @@ BOUNDARIES = [
         Query("relu", ((SYMBOLIC, 64),)),
     ),
     ("zero-size | M1 | conversion | reject | G04", Query("relu", ((1, 64),)), Query("relu", ((0, 64),))),
+    (
+        "zero-size | M5 | conversion | reject | G04",
+        Query("slice_by_size", ((1, 48, 1, 32),), attrs={"size": (1, 48, 1, 1)}),
+        Query("slice_by_size", ((1, 48, 1, 32),), attrs={"size": (1, 48, 1, 0)}),
+    ),
+    (
+        "zero-size | M5 | conversion | reject | G04",
+        Query("slice_by_index", ((1, 48, 1, 32),), attrs={"begin": (0, 0, 0, 3), "end": (1, 48, 1, 4)}),
+        Query("slice_by_index", ((1, 48, 1, 32),), attrs={"begin": (0, 0, 0, 4), "end": (1, 48, 1, 4)}),
+    ),
+    (
+        "output-channels | M5 Max | conversion | reject | G17",
+        Query("conv", ((1, 64, 1, 32),), {"weight": (65536, 64, 1, 1)}),
+        Query("conv", ((1, 64, 1, 32),), {"weight": (65537, 64, 1, 1)}),
+    ),
     ("extent | M1 | conversion | reject | G17", Query("add", ((1, 1, 1, 16384),)), Query("add", ((1, 1, 1, 16385),))),
     (
         "extent | M2 Pro | conversion | reject | G17",
