@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import wraps
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -219,7 +219,8 @@ class Commands:
 def _with_common_options(function: Declared, judges: bool) -> Declared:
     """The command with the options that all have after its own, those of a model file if it takes one, and those that
     a verdict depends on."""
-    hints = get_type_hints(function, include_extras=True)
+    # typing.get_type_hints of Python 3.10 wraps annotations in Optional where the default is None: options get lost.
+    hints = inspect.get_annotations(function, eval_str=True)
     model = next((name for name, hint in hints.items() if ModelFile in get_args(hint)[:1]), None)
     added = {
         **(_AXES if judges else {}),
