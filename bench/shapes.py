@@ -15,6 +15,7 @@ import tempfile
 import warnings
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 WIDTH, LAYERS, ROWS = 256, 24, (64, 128, 256, 384, 512)
 REPEATS = 5
@@ -56,7 +57,7 @@ def write(folder: Path) -> dict[str, Path]:
     paths = {}
     for place, (name, shape) in enumerate(forms.items()):
         paths[name] = folder / f"net{place}.mlpackage"
-        model = ct.convert(
+        model: Any = ct.convert(
             traced,
             inputs=[ct.TensorType(name="x", shape=shape)],
             minimum_deployment_target=ct.target.iOS17,

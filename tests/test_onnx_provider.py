@@ -164,6 +164,19 @@ def test_the_command_shows_both_forms(tmp_path, monkeypatch, capsys):
     assert record["runtime"] == NETWORK
 
 
+@pytest.mark.parametrize("runtime", PROVIDERS)
+@pytest.mark.parametrize("command", ["partition", "plan", "estimate", "report", "sweep", "tune"])
+def test_every_command_that_judges_takes_the_runtime(command, runtime, tmp_path, monkeypatch, capsys):
+    onnx.save(softmax_between(HALF if runtime == PROGRAM else FLOAT), tmp_path / "net.onnx")
+    monkeypatch.chdir(tmp_path)
+    needs = {"report": " --out page.html", "sweep": " --out results --workers 1", "tune": " --budget 1"}
+    more = needs.get(command, "")
+    status, text, _ = run(f"{command} net.onnx --target m5 --runtime {runtime}{more}", monkeypatch, capsys)
+    assert status == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8") if command == "report" else text
+    assert command not in ("report", "partition", "plan") or "ONNX Runtime" in page
+
+
 def test_other_runtimes_hear_nothing_of_it(tmp_path):
     graph = loaded(softmax_between(), tmp_path)
     assert af.check(graph, "m4").ok

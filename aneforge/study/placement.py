@@ -98,7 +98,7 @@ class Runtime:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The runtimes whose words count."""
+        """The runtimes whose words count; the last one hands the program to the engine."""
         return (self.name, self.hands_to) if self.hands_to else (self.name,)
 
 
@@ -219,4 +219,4 @@ def unknown_time(graph: Graph, target: Target, runtime: Runtime) -> str:
 
 def expands_palettes(target: Target, runtime: Runtime) -> bool:
     """Whether a runtime was seen to expand palettes in every call, where the engine itself would stream them (C55)."""
-    return flow_of(target, "lut4").streams and not flow_of(target, "lut4", runtime=runtime.name).streams
+    return flow_of(target, "lut4").streams and not flow_of(target, "lut4", runtime=runtime.names[-1]).streams
