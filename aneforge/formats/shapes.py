@@ -207,7 +207,8 @@ class FlexibleShapes:
         return {"kind": self.kind, "inputs": [port.to_json() for port in self.inputs if port.kind != "fixed"]}
 
     def __str__(self) -> str:
-        return "; ".join(_port_text(port) for port in self.inputs if port.kind != "fixed") or "fixed shapes"
+        told = dict.fromkeys(_port_text(port) for port in self.inputs if port.kind != "fixed")
+        return "; ".join(told) or "fixed shapes"
 
 
 def _part(sizes: Sizes, names: Mapping[str, Any]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.formats.onnx.node import OnnxNode
-from aneforge.formats.onnx.provider_rules import ML_PROGRAM, PROVIDERS, Asked, Input, Node, operators, reason_left
+from aneforge.formats.onnx.provider_rules import ML_PROGRAM, PROVIDERS, Asked, Input, NotedNode, operators, reason_left
 from aneforge.formats.records import ValueType
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.origins import Declined, Taken
@@ -35,7 +35,7 @@ class Provider:
     def __init__(self, dtypes: Mapping[str, str]) -> None:
         self._dtypes = dtypes
         """Element types of inputs and weights by name."""
-        self._nodes: list[Node] = []
+        self._nodes: list[NotedNode] = []
 
     @property
     def count(self) -> int:
@@ -54,7 +54,7 @@ class Provider:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         gives = tuple(filter(None, proto.output))
         self._nodes.append(
-            Node(number, node.kind, domain, node.opset, node.attrs, tuple(proto.input), gives, inputs, covers)
+            NotedNode(number, node.kind, domain, node.opset, node.attrs, tuple(proto.input), gives, inputs, covers)
         )
 
     def summary(self) -> tuple[dict[str, Taken], Declined]:
@@ -78,13 +78,13 @@ class Provider:
                         declined.setdefault(number, {})[name] = reason
         return taken, declined
 
-    def _asked(self) -> tuple[list[Node], dict[str, list[Asked]]]:
+    def _asked(self) -> tuple[list[NotedNode], dict[str, list[Asked]]]:
         """The nodes that count, and each as it is seen in either form, with the types that follow from the inputs."""
         dtypes = dict(self._dtypes)
         makers: dict[str, str] = {}
         decoded: set[str] = set()
         same: dict[str, str] = {}
-        nodes: list[Node] = []
+        nodes: list[NotedNode] = []
         asked: dict[str, list[Asked]] = {form: [] for form in PROVIDERS.values()}
         for noted in self._nodes:
             node = noted._replace(reads=tuple(same.get(name, name) for name in noted.reads))
@@ -157,7 +157,7 @@ _TYPE_OF = {"Where": 1, "DequantizeLinear": 1}
 """Ops whose result has the type of another input than the first."""
 
 
-def _result_type(node: Node, dtypes: Sequence[str]) -> str:
+def _result_type(node: NotedNode, dtypes: Sequence[str]) -> str:
     """The element type of a result."""
     if node.kind == "Cast":
         return _CAST_NAMES.get(node.attrs.get("to", 0), "")

@@ -33,7 +33,7 @@ class Input(NamedTuple):
     """A short constant, such as a shape or pads."""
 
 
-class Node(NamedTuple):
+class NotedNode(NamedTuple):
     """One node of the file, as far as the provider looks at it."""
 
     number: int
@@ -53,7 +53,7 @@ class Node(NamedTuple):
 class Asked:
     """One node as the provider sees it in one form."""
 
-    node: Node
+    node: NotedNode
     form: str
     dtypes: Sequence[str]
     """Element types of the inputs; empty where a file does not say it."""
