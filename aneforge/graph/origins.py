@@ -106,7 +106,7 @@ class FileNodes:
     """By the number of a node, what became of it."""
     runtime: str = ""
     """Who runs such a file (``coreml``, ``coreai``); empty where it has to be converted first."""
-    providers: Providers = field(default_factory=Providers)
+    providers: Providers = field(default_factory=Providers, compare=False)
 
     def append(self, other: FileNodes | None, graph_nodes: Iterable[Tensor]) -> None:
         """Add the nodes of another part of the file behind these, and number those of its graph likewise."""
