@@ -13,27 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_kernel_section
+from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
-from aneforge.codegen.dialect import dialect_of, written_generations
-from aneforge.codegen.packing import pack_convolution
+from aneforge.codegen.building import Builder, Hazards, Site, copy_of, plain, region_of, table_of
+from aneforge.codegen.dialect import dialect_of, rate_of, written_generations
+from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
+from aneforge.codegen.headers import Following
+from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.placement import Memory, Placement, place_of
-from aneforge.codegen.plan import (
-    MOST_CHANNELS,
-    WIDEST,
-    Form,
-    Streams,
-    TaskBuffer,
-    TaskPlan,
-    effective_padding,
-    effective_stride,
-    form_of,
-)
+from aneforge.codegen.plan import Streams, TaskBuffer, TaskPlan
 from aneforge.codegen.reading import TaskReading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
 from aneforge.codegen.stream import is_indexed
-from aneforge.codegen.tables import table_bytes
+from aneforge.codegen.tables import bounds_bytes, table_bytes
 from aneforge.codegen.tasks import Task
 from aneforge.codegen.words import UNKNOWN, task_of
 from aneforge.compiler.footprint import MEMORY_LINE
@@ -48,6 +41,9 @@ from aneforge.graph.weights import Weight
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
 _LINE, _CORES = 64, 16
+_FRAME, _PACKED_AT = 16, 16
+_CONSTANT_BAR, _TURNED_SECOND = 1, 0x200
+_LN_2 = 0.6931471805599453
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -108,8 +104,7 @@ class _Item:
 class _Writer:
     def __init__(self, program: Program, generation: str) -> None:
         self.program, self.generation = program, generation
-        self.shown = dialect_of(generation).shown_forms
-        """The forms that may be written; None for all, where the reader gets tasks back from their registers."""
+        self.dialect = dialect_of(generation)
         self.placement = Placement(program, generation)
         self.items: list[_Item] = []
         self.constants = bytearray()
@@ -146,8 +141,6 @@ class _Writer:
     # Layers that registers express.
 
     def _expressed(self, layer: ProgramLayer, form: Form, number: int) -> _Item | str:
-        if self.shown is not None and form.name not in self.shown:
-            return f"{form.name} has no published words for {self.generation}"
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
         names = [self.program.schedule.name_of(op) for op in form.operands]
@@ -155,22 +148,30 @@ class _Writer:
         if any(tensor.in_memory and tensor.row % MEMORY_LINE for tensor in tensors):
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
         before, tiles = len(self.constants), len(self.tiles)
-        plans, rules = [], {}
-        for part, result in _passes(form, self._result(layer), layer.passes):
+        plans: list[TaskPlan] = []
+        rules: dict[str, None] = {}
+        reads_back = not is_indexed(self.generation) and not form.reads_text
+        for part, result in _passes(form, tensors[-1], layer.passes):
             start = len(self.constants)
-            plan, rule = self._plan(layer, part, [self.placement.buffer(name) for name in names], result, number)
-            problem = self._problem(layer, plan, part, names, start) if self.shown is None else ""
+            site = Site(
+                self.dialect,
+                self.placement.free(layer),
+                rate_of(self.program.target.name, self.generation),
+                first_tensor_bar(self.generation) + len(self.placement.tensors) if self.dialect.kernel_section else None,
+            )
+            builder = Builder(site, number + len(plans))
+            rule = self._build(builder, part, tensors[:-1], result)
+            problem = self._problem(layer, builder.plans[-1], part, names, start) if reads_back else ""
             if problem:
                 del self.constants[before:], self.tiles[tiles:]
                 return problem
-            plans.append(plan)
+            plans += builder.plans
             rules[rule] = None
-            number += 1
         is_inner = 0 < layer.number < len(self.program.layers) - 1
         sampled = _sampled(form, plans, is_inner, any(self._is_reshaped(name) for name in names))
         first, rule = plans[0].number, "; ".join(filter(None, rules))
         record = TaskRecord(layer.number, first, form.name, True, sampled, rule, "", layer.sources, len(plans))
-        return _Item(layer, plans, record)
+        return _Item(layer, plans, record, "" if reads_back else self._text(layer))
 
     def _is_reshaped(self, name: int | str) -> bool:
         """Whether a value is another's bytes under another shape."""
@@ -179,57 +180,110 @@ class _Writer:
         layer = self.program.layers[name]
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
-    def _plan(
-        self, layer: ProgramLayer, form: Form, operands: list[TaskBuffer], result: TaskBuffer, number: int
-    ) -> tuple[TaskPlan, str]:
-        pad = 0x20 if form.engine == "planar" else 0x10 * form.kernel.height
-        turned = form.transposes and form.operation == "bypass"
-        source, second, result = self.placement.staged(
-            layer, operands[0], operands[1] if len(operands) > 1 else None, result, pad, turned
-        )
+    def _build(self, builder: Builder, form: Form, operands: list[TaskBuffer], result: TaskBuffer) -> str:
+        """Adds the tasks of a form; returns the rule that its constants are laid out by."""
+        source = operands[0]
+        second = operands[1] if len(operands) > 1 else None
+        parts = 1 if form.kernel.is_depthwise else form.kernel.groups
+        if form.images > 1 or parts > 1:
+            source, second, result = (_image(tensor, max(form.images, parts)) for tensor in (source, second, result))
+        assert source is not None
+        assert result is not None
+        if form.name == "division":
+            assert second is not None
+            return self._divide(builder, form, source, second, result)
+        if form.name == "logarithm":
+            streams, rule = self._table(form.activation)
+            between = builder.temporary(*source.extents)
+            builder.add(table_of(source, between, form.activation, streams))
+            builder.add(replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2)))
+            return rule
+        if form.vector is not None:
+            return self._by_vector(builder, form, source, result)
+        if form.mask and not self.dialect.configures_second and second is not None and second.in_memory:
+            between = builder.temporary(*second.extents)
+            builder.add(copy_of(second, between))
+            second = between
+        plan = plain(form, source, result, second)
         streams, lanes, rule = self._streams(form)
-        tensors = len(self.placement.tensors)
-        return TaskPlan(
-            number,
-            0,
-            form.engine,
-            source,
-            result,
-            second,
-            form.operation,
-            form.kernel,
-            streams,
-            lanes,
-            form.activation if form.activation in ("none", "relu") else "table",
-            form.bias is not None,
-            form.transposes,
-            number + 1 if streams.bytes else 0,
-            first_tensor_bar(self.generation) + tensors if has_kernel_section(self.generation) else None,
-        ), rule
+        builder.add(replace(plan, streams=streams, lanes=lanes))
+        return rule
 
-    def _result(self, layer: ProgramLayer) -> TaskBuffer:
-        return self.placement.buffer(layer.number)
+    def _divide(
+        self, builder: Builder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
+    ) -> str:
+        """The reciprocal of the second operand by a table, then the product."""
+        streams, rule = self._table("invert")
+        between = builder.temporary(*second.extents)
+        task = builder.add(table_of(second, between, "invert", streams))
+        assert task.table == "invert"
+        builder.add(plain(form, source, result, between))
+        return rule
 
-    def _streams(self, form: Form) -> tuple[Streams, int, str]:
+    def _by_vector(self, builder: Builder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """A number for each channel, from the constants: a row of offsets, a row of gains. Later generations read the
+        row that does something; earlier ones copy both into scratch."""
+        assert form.vector is not None
+        start = self._behind()
+        packed = pack_scale(*form.vector)
+        self.constants += packed.data
+        channels = len(form.vector[0])
+        row = _up(2 * channels, _LINE)
+        constant = TaskBuffer(1, 2, channels, row, 2 * row, 2 * row, source.scratch, _CONSTANT_BAR, start)
+        plan = replace(plain(form, source, result), operation="add", mask=_TURNED_SECOND, is_vector=True)
+        if self.dialect.configures_second:
+            builder.add(replace(plan, second=constant))
+        else:
+            between = builder.temporary(1, 2, channels)
+            builder.add(copy_of(constant, between))
+            builder.add(replace(plan, second=between))
+        return f"offsets and gains by rows ({packed.evidence})"
+
+    def _table(self, name: str) -> tuple[Streams, str]:
+        """A table behind the other constants, for a task of its own."""
+        form = Form("activation", "mac", "bypass", (), activation=name)
+        streams, _, rule = self._streams(form, cores=_CORES)
+        return streams, rule
+
+    def _streams(self, form: Form, cores: int | None = None) -> tuple[Streams, int, str]:
         """Puts the kernel and the table of a form behind the other constants."""
         coefficients: tuple[tuple[int, int], ...] = ()
-        table, lanes, rules = None, 1, []
-        base = self._behind() if is_indexed(self.generation) else 0
-        if form.weights is not None:
-            start = self._behind()
-            packed = pack_convolution(form.weights, form.kernel.groups, form.bias, form.kernel.stride)
-            self.constants += packed.data
-            coefficients = tuple((start - base + offset, size) for offset, size in packed.streams)
-            self.tiles += [(start + offset, size) for offset, size in packed.streams]
-            lanes = packed.lanes
-            rules.append(f"kernel by {packed.rule} ({packed.evidence})")
+        table, lanes, rules = b"", 1, []
         if form.activation not in ("none", "relu"):
+            if form.table is not None:
+                table = bounds_bytes(form.table)
+                rules.append(f"table of {form.activation} (formula)")
+            else:
+                content = table_bytes(form.activation, self.generation)
+                table = content.data
+                rules.append(f"table of {form.activation} ({content.evidence})")
+        base = self._behind() if is_indexed(self.generation) else 0
+        start = self._behind()
+        heads = self.dialect.table_in_streams
+        if form.weights is not None:
+            shape = form.operands[0].shape
+            packed = pack_convolution(
+                form.weights, form.kernel.groups, form.bias, form.kernel.stride, max(shape[3:]) if shape else None
+            )
+            head = table if heads in ("all", "weights") else b""
+            for offset, size in packed.streams:
+                at = len(self.constants)
+                self.constants += head + packed.data[offset : offset + size]
+                coefficients += ((at - base, len(head) + size),)
+            table = b"" if head else table
+            self.tiles += [(base + at, size) for at, size in coefficients]
+            lanes = packed.lanes
+            rules.insert(0, f"kernel by {packed.rule} ({packed.evidence})")
+        place = None
+        if table and heads == "all":
+            count = min(_CORES, form.operands[0].shape[2] if cores is None else cores)
+            coefficients = ((start, len(table)),) * count
+            self.constants += table + bytes((count - 1) * len(table))
+        elif table:
             start = self._behind()
-            content = table_bytes(form.activation, self.generation)
-            self.constants += content.data
-            table = start - base, len(content.data)
-            rules.append(f"table of {form.activation} ({content.evidence})")
-        return Streams(coefficients, table, base), lanes, "; ".join(rules)
+            self.constants += table
+            place = start - base, len(table)
+        return Streams(coefficients, place, base), lanes, "; ".join(rules)
 
     def _behind(self) -> int:
         self.constants += bytes(-len(self.constants) % _LINE)
@@ -258,18 +312,12 @@ class _Writer:
     # Layers that they do not.
 
     def _unexpressed(self, layer: ProgramLayer, reason: str, number: int) -> _Item:
-        if self.shown is not None:
-            raise AneforgeError(
-                f"{', '.join(layer.sources) or layer.op}: layer {layer.number} ({layer.op}) cannot be written for "
-                f"{self.generation}: {reason}. Published programs of {self.generation} show "
-                f"{', '.join(self.shown)}; compile for h13, or save the model as .anef."
-            )
-        operands = [self.placement.buffer(name) for name in layer.inputs[:2]] or [self._result(layer)]
+        operands = [self.placement.buffer(name) for name in layer.inputs[:2]] or [self.placement.buffer(layer.number)]
         operands = [_fitting(operand) for operand in operands]
-        source, second, result = self.placement.staged(
-            layer, operands[0], operands[1] if len(operands) > 1 else None, _fitting(self._result(layer)), 0x20, False
+        result = _fitting(self.placement.buffer(layer.number))
+        plan = TaskPlan(
+            number, 0, "planar", operands[0], result, operands[1] if len(operands) > 1 else None, UNKNOWN, rate=1e9
         )
-        plan = TaskPlan(number, 0, "planar", source, result, second, UNKNOWN)
         record = TaskRecord(layer.number, number, layer.op, False, (), "", reason, layer.sources)
         return _Item(layer, [plan], record, self._text(layer))
 
@@ -326,20 +374,57 @@ class _Writer:
         return assemble(parts)
 
     def _tasks(self) -> Iterator[Task]:
-        plans = [plan for item in self.items for plan in item.plans]
-        plans = [replace(plan, count=len(plans)) for plan in plans]
-        if is_indexed(self.generation):
-            yield from (task_of(plan, self.generation) for plan in plans)
-            return
-        tasks = [task_of(plan, self.generation) for plan in plans]
-        places, place = [], 0
-        for task in tasks:
+        plans = self._finished([plan for item in self.items for plan in item.plans])
+        place = _FRAME if is_indexed(self.generation) else 0
+        step = _PACKED_AT if is_indexed(self.generation) else _TASKS_AT
+        places, tasks = [], []
+        for plan in plans:
+            tasks.append(task_of(plan, self.generation, place))
             places.append(place)
-            place += -(-4 * len(task.words) // _TASKS_AT) * _TASKS_AT
+            place += -(-4 * len(tasks[-1].words) // step) * step
+        if is_indexed(self.generation):
+            yield from tasks
+            return
         for number, plan in enumerate(plans):
             more = number + 1 < len(plans)
-            following = (places[number + 1], len(tasks[number + 1].words)) if more else None
+            following = Following(places[number + 1], len(tasks[number + 1].words)) if more else None
             yield task_of(plan, self.generation, places[number], following)
+
+    def _finished(self, plans: list[TaskPlan]) -> list[TaskPlan]:
+        """Plans with what depends on the tasks around them: what they wait for, hand over and leave behind."""
+        hazards, finished = Hazards(self.dialect), []
+        last_use: dict[int, int] = {}
+        for plan in plans:
+            for tensor in (plan.source, plan.second):
+                if tensor is not None and not tensor.in_memory:
+                    last_use[tensor.scratch.base] = plan.number
+        alive: dict[int, tuple[int, int]] = {}
+        for place, plan in enumerate(plans):
+            behind = plans[place + 1] if place + 1 < len(plans) else None
+            handed = (
+                not is_indexed(self.generation)
+                and behind is not None
+                and plan.engine == behind.engine == "mac"
+                and plan.source.in_memory
+                and not plan.result.in_memory
+                and not behind.source.in_memory
+                and behind.source.scratch.base == plan.result.scratch.base
+                and last_use.get(plan.result.scratch.base) == behind.number
+            )
+            before = finished[-1] if finished else None
+            plan = replace(
+                plan,
+                count=len(plans),
+                result_is_handed=handed,
+                source_is_handed=before is not None and before.result_is_handed,
+                waits=hazards.waits(plan),
+            )
+            if not plan.result.in_memory:
+                alive[plan.result.scratch.base] = region_of(plan.result)
+            read = [region_of(tensor) for tensor in (plan.source, plan.second) if tensor and not tensor.in_memory]
+            alive = {start: part for start, part in alive.items() if last_use.get(start, -1) > plan.number}
+            finished.append(replace(plan, kept=(*alive.values(), *read)))
+        return finished
 
     def _debug(self) -> bytes:
         for port in self.program.inputs:
@@ -359,6 +444,18 @@ class _Writer:
             ],
         }
         return debug_bytes(content, self.arrays)
+
+
+def _image(tensor: TaskBuffer | None, images: int) -> TaskBuffer | None:
+    """One image of a tensor whose images lie behind each other."""
+    if tensor is None or tensor.channels % images or tensor.channels < images:
+        return tensor
+    channels = tensor.channels // images
+    return replace(tensor, channels=channels, total=tensor.plane * channels)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
 
 
 def _fitting(buffer: TaskBuffer) -> TaskBuffer:

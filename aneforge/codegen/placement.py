@@ -5,7 +5,6 @@ Addresses and strides are those that the phases chose.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Generic, TypeVar
 
 from aneforge.codegen.assemble import PAGE, CallerTensor, bar_numbers
@@ -16,28 +15,11 @@ from aneforge.compiler.plan import Name
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 
-# Where tensors lie in memory and in scratch: strides from shapes.
-
-
-BANKS = 0x400
-"""Bytes after which the banks of scratch repeat: 64 banks (0x1c8) of 16 bytes."""
+# Where tensors lie in memory: strides from shapes.
 
 
 def _up(value: int, step: int) -> int:
     return -(-value // step) * step
-
-
-def scratch_of(channels: int, height: int, width: int, base: int = 0, pad: int = 0) -> Scratch:
-    """The place of a tensor in scratch. ``pad`` is what keeps its rows on different banks, where they are not."""
-    channel = _up(2 * width, 16)
-    line = channels * channel
-    row = line + pad if height > 1 and line % BANKS == 0 else line
-    return Scratch(base, channel, row, line)
-
-
-def spaced(base: int) -> int:
-    """The base of an operand that is read beside one at zero."""
-    return base + 0x40 if base % BANKS == 0 else base
 
 
 def in_memory(
@@ -58,8 +40,6 @@ def matrix(rows: int, columns: int, scratch: Scratch, bar: int | None, row_bytes
 
 _MEMORY_BAR = 3
 _NOWHERE = Scratch(0, 0, 0, 0)
-_LINE = 0x100
-"""Bytes of a line of a matrix that is turned, in scratch."""
 _BYTES = ("uint8", "ui8")
 
 
@@ -110,33 +90,9 @@ class Placement:
             return matrix(channels, width, _NOWHERE, self.bars[name])
         return in_memory(channels, height, width, _NOWHERE, self.bars[name])
 
-    def staged(
-        self,
-        layer: ProgramLayer,
-        source: TaskBuffer,
-        second: TaskBuffer | None,
-        result: TaskBuffer,
-        pad: int,
-        turned: bool,
-    ) -> tuple[TaskBuffer, TaskBuffer | None, TaskBuffer]:
-        """The operands of a task with the places in scratch through which memory reaches the engine: behind what the
-        task group keeps there, in the order source, second source, result."""
-        cursor = self._tops.get(layer.task_group, 0)
-        if source.in_memory:
-            place = scratch_of(*source.extents, cursor, pad)
-            if turned and source.height == 1:
-                channel = min(place.channel, _LINE)
-                line = source.channels * channel
-                place = Scratch(cursor, channel, line, line)
-            source = replace(source, scratch=place)
-            cursor += place.row * source.height
-        if second is not None and second.in_memory:
-            place = scratch_of(*second.extents, spaced(cursor), pad)
-            second = replace(second, scratch=place)
-            cursor = place.base + place.row * second.height
-        if result.in_memory:
-            result = replace(result, scratch=scratch_of(*result.extents, cursor))
-        return source, second, result
+    def free(self, layer: ProgramLayer) -> int:
+        """Where scratch is free behind what the layer's task group keeps there."""
+        return self._tops.get(layer.task_group, 0)
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:

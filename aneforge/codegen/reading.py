@@ -12,7 +12,7 @@ import numpy as np
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.dialect import meaning_of
 from aneforge.codegen.packing import unpack_convolution
-from aneforge.codegen.plan import TURNED, effective_padding
+from aneforge.codegen.forms import TURNED, effective_padding
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.tables import activation_of
 from aneforge.codegen.tasks import Task
@@ -198,8 +198,6 @@ def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constan
 def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> TaskWork:
     depthwise = bool(words["unicast"])
     groups = into[0] if depthwise else max(1, words["groups"])
-    if into[0] % groups or out[0] % groups:
-        raise words.error(f"has {groups} groups of {into[0]} input and {out[0]} output channels")
     size, stride = _window(words)
     streams = [
         (words.word("KernelDMASrc", f"CoeffBaseAddr[{core}]"), words.word("KernelDMASrc", f"CoeffBfrSize[{core}]"))

@@ -1,0 +1,238 @@
+"""The tasks of a layer: one, or several where a form needs a copy, a table or a turn in front of the work itself.
+
+Every operand is staged in the engine's own memory behind what the task group keeps there: temporaries first, then the
+first source, the second and the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aneforge.codegen import banks
+from aneforge.codegen.dialect import Dialect
+from aneforge.codegen.forms import Form
+from aneforge.codegen.plan import FIRST, Kernel, Scratch, Streams, TaskBuffer, TaskPlan, Waits
+from aneforge.codegen.stream import is_indexed
+from aneforge.codegen.words import patch_of, sharing_of
+
+_TURNED_SECOND = 0x200
+_STRIP, _WIDE_PLANAR = 0x100, 0x400
+"""Bytes of a row of one channel that the engine's memory holds at a time where a map is wider."""
+_BUDGET = 0x1E0000
+"""Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
+_SOURCE_OF_MAC, _RESULT_OF_MAC, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR = 0x10, 0x20, 0x100000, 0x400000
+Region = tuple[int, int]
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def region_of(buffer: TaskBuffer) -> Region:
+    """Where a tensor lies in scratch."""
+    place = buffer.scratch
+    return place.base, place.base + max(place.row, place.depth) * buffer.height
+
+
+@dataclass
+class Ran:
+    """What the last task of each engine had in scratch; None where no task of it ran."""
+
+    mac: tuple[Region, Region] | None = None
+    planar: tuple[Region, Region] | None = None
+
+
+class Hazards:
+    """Which earlier tasks use the places in scratch that a task reads and writes.
+
+    Published programs set a bit for each engine's last source and result: a source that comes from memory, and a
+    result, must wait for both of the other engine; a source that lies there waits for the task that made it.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.ran = Ran()
+        self.count = 0
+
+    def waits(self, plan: TaskPlan) -> Waits:
+        """The bits of a task, which then counts as the last one of its engine."""
+        first = self.count == 0
+        waits = Waits() if first else self._waits(plan)
+        if first and not plan.result.in_memory and plan.engine == "planar" and not is_indexed(self.dialect.generation):
+            waits = Waits()
+        regions = region_of(plan.source), region_of(plan.result)
+        if plan.engine == "mac":
+            self.ran.mac = regions
+        else:
+            self.ran.planar = regions
+        self.count += 1
+        return waits
+
+    def _waits(self, plan: TaskPlan) -> Waits:
+        source = self._of(plan.source, plan.engine, plan.source.in_memory)
+        second = 0 if plan.second is None else self._of(plan.second, plan.engine, plan.second.in_memory)
+        result = self._of(plan.result, plan.engine, True) if plan.result.in_memory else 0
+        if not self.dialect.configures_second:
+            source |= second
+        if not is_indexed(self.dialect.generation) and self.ran.mac is None:
+            unknown = _SOURCE_OF_MAC | _RESULT_OF_MAC
+            source |= unknown if plan.source.in_memory else 0
+            result |= unknown if plan.result.in_memory else 0
+        return Waits(source, second, result)
+
+    def _of(self, buffer: TaskBuffer, engine: str, is_written: bool) -> int:
+        bits = 0
+        place = region_of(buffer)
+        sides = (
+            ("mac", self.ran.mac, _SOURCE_OF_MAC, _RESULT_OF_MAC),
+            ("planar", self.ran.planar, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR),
+        )
+        for name, regions, of_source, of_result in sides:
+            if regions is None:
+                continue
+            source, result = regions
+            if is_written and name == engine:
+                continue
+            if is_written and _overlap(place, source):
+                bits |= of_source
+            if _overlap(place, result):
+                bits |= of_result
+        return bits
+
+
+def _overlap(one: Region, other: Region) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the tasks of a layer have in common."""
+
+    dialect: Dialect
+    cursor: int
+    """Where scratch is free."""
+    rate: float
+    constants_bar: int | None
+
+
+class Builder:
+    """Builds the tasks of one layer, in order."""
+
+    def __init__(self, site: Site, number: int) -> None:
+        self.site, self.number = site, number
+        self.cursor = site.cursor
+        self.plans: list[TaskPlan] = []
+
+    # Places.
+
+    def temporary(self, channels: int, height: int, width: int, planar_reader: bool = True) -> TaskBuffer:
+        """A tensor between two tasks of the layer, in scratch."""
+        channel = _up(2 * width, banks.BANK)
+        line = channel * channels
+        pad = banks.planar_pad(line, 4) if planar_reader and height > 1 else 0
+        scratch = Scratch(self.cursor, channel, line + pad, line)
+        self.cursor += scratch.row * height
+        return TaskBuffer(channels, height, width, _up(2 * width, 64), 0, 0, scratch)
+
+    def add(self, plan: TaskPlan) -> TaskPlan:
+        """The task with its places in scratch."""
+        plan = replace(
+            plan,
+            number=self.number + len(self.plans),
+            rate=self.site.rate,
+            constants_bar=self.site.constants_bar,
+        )
+        plan = self._planar_places(plan) if plan.engine == "planar" else self._mac_places(plan)
+        if plan.has_kernel:
+            plan = replace(plan, kernel_number=plan.number + 1)
+        self.plans.append(plan)
+        return plan
+
+    def _mac_places(self, plan: TaskPlan) -> TaskPlan:
+        source, cursor = plan.source, self.cursor
+        sharing = sharing_of(self.site.dialect, plan)
+        if source.in_memory:
+            channel = _up(2 * source.width, banks.BANK)
+            if source.height > 1 or plan.operation == "bypass":
+                channel = min(channel, _STRIP)
+            line = channel * source.channels
+            tile = self._tile(plan, line)
+            if tile is not None:
+                plan, pad = replace(plan, tile=tile), 0
+            elif plan.operation == "convolution":
+                pad = banks.convolution_pad(line, sharing.most, plan.kernel.stride[0])
+            else:
+                pad = 0 if plan.transposes_result else banks.copy_pad(line, sharing.most)
+            source = replace(source, scratch=Scratch(cursor, channel, line + pad, line))
+            rows = source.height if tile is None else tile + plan.kernel.height - 1
+            cursor += (line + pad) * rows
+        result = plan.result
+        if result.in_memory:
+            result = replace(result, scratch=Scratch(cursor, 0, 0, 0))
+        return replace(plan, source=source, result=result)
+
+    def _tile(self, plan: TaskPlan, line: int) -> int | None:
+        rows = _BUDGET // line
+        return rows if rows < plan.source.height and plan.kernel.is_point and not plan.transposes_result else None
+
+    def _planar_places(self, plan: TaskPlan) -> TaskPlan:
+        patch, _ = patch_of(self.site.dialect.generation, plan)
+        source, second, result, cursor = plan.source, plan.second, plan.result, self.cursor
+        if source.in_memory:
+            place = self._planar_place(source, cursor, patch)
+            source, cursor = replace(source, scratch=place), cursor + place.row * source.height
+        if second is not None and second.in_memory:
+            if plan.is_vector:
+                row = 2 * second.width
+                place = Scratch(cursor, row, row, row)
+                second, cursor = replace(second, scratch=place), cursor + row * second.height
+            else:
+                stretched = plan.mask & 0x10 and not plan.mask & 0x20
+                start = cursor if stretched else banks.cleared(cursor)
+                place = self._planar_place(second, start, patch)
+                second, cursor = replace(second, scratch=place), start + place.row * second.height
+        if result.in_memory:
+            result = replace(result, scratch=Scratch(cursor, 0, 0, 0))
+        return replace(plan, source=source, second=second, result=result)
+
+    def _planar_place(self, tensor: TaskBuffer, base: int, patch: int) -> Scratch:
+        channel = min(_up(2 * tensor.width, banks.BANK), _WIDE_PLANAR)
+        line = channel * tensor.channels
+        return Scratch(base, channel, line + banks.planar_pad(line, patch), line)
+
+
+def plain(form: Form, source: TaskBuffer, result: TaskBuffer, second: TaskBuffer | None = None) -> TaskPlan:
+    """The task that does the work of a form, before it has places."""
+    activation = form.activation if form.activation in ("none", "relu") else "table"
+    return TaskPlan(
+        0,
+        0,
+        form.engine,
+        source,
+        result,
+        second,
+        form.operation,
+        form.kernel,
+        activation=activation,
+        table=form.activation if activation == "table" else "",
+        has_bias=form.bias is not None,
+        transposes_result=form.transposes,
+        images=form.images,
+        mask=form.mask,
+        numbers=form.numbers,
+        post_scale=form.post_scale,
+    )
+
+
+def copy_of(source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
+    """A task of the MAC engine that brings a tensor into scratch."""
+    return TaskPlan(0, 0, "mac", source, result, operation="bypass", kernel=Kernel())
+
+
+def table_of(source: TaskBuffer, result: TaskBuffer, name: str, streams: Streams) -> TaskPlan:
+    return TaskPlan(
+        0, 0, "mac", source, result, operation="bypass", activation="table", table=name, streams=streams
+    )
+
+
+__all__ = ["FIRST", "Builder", "Hazards", "Site", "copy_of", "plain", "region_of", "table_of"]
