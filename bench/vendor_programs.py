@@ -55,6 +55,12 @@ def _inputs(network: dict[str, Any], *names: str) -> Sequence[str]:
     return network.get("names", {}).get("inputs", names)
 
 
+_FILE_HEADER = np.zeros(64, np.float16)
+_FILE_HEADER[[0, 2, 32, 33, 34, 36, 40]] = _HALF
+"""Weights of the published convolutions begin with the head of the file that they lie in, as the compiler read it: what
+of it is zero matters for kernels that leave zeros out."""
+
+
 def _filled(*shape: int) -> np.ndarray:
     return np.full(shape, _HALF, np.float16)
 
@@ -65,6 +71,8 @@ def _conv(network: dict[str, Any]) -> Any:
     x = af.input((1, network["cin"], rows, columns), name=_inputs(network, "x")[0])
     for _ in range(network.get("depth", 1)):
         kernel = _filled(network["cout"], network["cin"] // network["groups"], height, width)
+        if network["stride"] > 1:
+            kernel.reshape(-1)[: len(_FILE_HEADER)] = _FILE_HEADER
         bias = _filled(network["cout"]) if network.get("bias") else None
         pads = network.get("pad", "valid")
         if pads == "same":

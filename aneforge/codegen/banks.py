@@ -51,3 +51,9 @@ def cleared(place: int) -> int:
     while min(place % PERIOD, PERIOD - place % PERIOD) < _CLEAR:
         place += BANK
     return place
+
+
+def turned_pitch(columns: int) -> int:
+    """Bytes from one row of a turned matrix to the next: an odd number of banks."""
+    pitch = -(-2 * columns // BANK) * BANK
+    return pitch if pitch // BANK % 2 else pitch + BANK

@@ -20,6 +20,10 @@ _STRIP, _WIDE_PLANAR = 0x100, 0x400
 """Bytes of a row of one channel that the engine's memory holds at a time where a map is wider."""
 _BUDGET = 0x1E0000
 """Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
+_DEALT, _DEALT_FROM = 2048, 128
+"""Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
+_PASS = 32
+"""Rows that a planar task takes at a time where its rows do not fit."""
 _SOURCE_OF_MAC, _RESULT_OF_MAC, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR = 0x10, 0x20, 0x100000, 0x400000
 Region = tuple[int, int]
 
@@ -142,6 +146,9 @@ class Builder:
             rate=self.site.rate,
             constants_bar=self.site.constants_bar,
         )
+        dealt = self.site.dialect.spreads_rows and plan.activation != "none" and not plan.is_biased
+        if dealt and plan.operation == "bypass" and plan.source.channels == 1 and plan.source.width >= _DEALT_FROM:
+            plan = replace(plan, rows_are_dealt=True)
         plan = self._planar_places(plan) if plan.engine == "planar" else self._mac_places(plan)
         if plan.has_kernel:
             plan = replace(plan, kernel_number=plan.number + 1)
@@ -154,9 +161,11 @@ class Builder:
         if source.in_memory:
             channel = _up(2 * source.width, banks.BANK)
             if source.height > 1 or plan.operation == "bypass":
-                channel = min(channel, _STRIP)
+                channel = min(channel, 2 * _STRIP if plan.rows_are_dealt else _STRIP)
             line = channel * source.channels
             tile = self._tile(plan, line)
+            if plan.rows_are_dealt:
+                tile = _DEALT // min(source.width, _STRIP)
             if tile is not None:
                 plan, pad = replace(plan, tile=tile), 0
             elif plan.operation == "convolution":
@@ -167,7 +176,11 @@ class Builder:
             rows = source.height if tile is None else tile + plan.kernel.height - 1
             cursor += (line + pad) * rows
         result = plan.result
-        if result.in_memory:
+        if result.in_memory and plan.transposes_result and plan.operation == "bypass":
+            pitch = _up(2 * result.width, banks.BANK)
+            line = pitch * result.channels
+            result, plan = replace(result, scratch=Scratch(cursor, pitch, line, line)), replace(plan, result_in_strides=True)
+        elif result.in_memory:
             result = replace(result, scratch=Scratch(cursor, 0, 0, 0))
         return replace(plan, source=source, result=result)
 
@@ -177,10 +190,13 @@ class Builder:
 
     def _planar_places(self, plan: TaskPlan) -> TaskPlan:
         patch, _ = patch_of(self.site.dialect.generation, plan)
+        if 2 * plan.source.width > _WIDE_PLANAR and plan.source.height > _PASS:
+            plan = replace(plan, tile=_PASS)
         source, second, result, cursor = plan.source, plan.second, plan.result, self.cursor
+        rows = source.height if plan.tile is None else plan.tile
         if source.in_memory:
             place = self._planar_place(source, cursor, patch)
-            source, cursor = replace(source, scratch=place), cursor + place.row * source.height
+            source, cursor = replace(source, scratch=place), cursor + place.row * rows
         if second is not None and second.in_memory:
             if plan.is_vector:
                 row = 2 * second.width
@@ -190,7 +206,7 @@ class Builder:
                 stretched = plan.mask & 0x10 and not plan.mask & 0x20
                 start = cursor if stretched else banks.cleared(cursor)
                 place = self._planar_place(second, start, patch)
-                second, cursor = replace(second, scratch=place), start + place.row * second.height
+                second, cursor = replace(second, scratch=place), start + place.row * min(rows, second.height)
         if result.in_memory:
             result = replace(result, scratch=Scratch(cursor, 0, 0, 0))
         return replace(plan, source=source, second=second, result=result)
@@ -221,7 +237,12 @@ def plain(form: Form, source: TaskBuffer, result: TaskBuffer, second: TaskBuffer
         mask=form.mask,
         numbers=form.numbers,
         post_scale=form.post_scale,
+        is_biased=form.operation == "bypass" and form.activation in _BIASED,
     )
+
+
+_BIASED = ("r_sqrt", "invert", "log2")
+"""Tables whose task adds the least epsilon that a half holds well to its source."""
 
 
 def copy_of(source: TaskBuffer, result: TaskBuffer) -> TaskPlan:

@@ -23,6 +23,9 @@ class Dialect:
     rate: float
     flat_rate: float
     products_rate: float | None
+    biased_rate: float | None
+    spreads_rows: bool
+    narrow_product: int | None
     writes_every_register: bool
     default_width: int | None
     network: int
@@ -37,6 +40,7 @@ class Dialect:
     idle_source_config: int | None
     cache_hint: int | None
     result_config: int
+    buffer_mode: int
     result_on_chip_config: int | None
     idle_mac_kernel: int | None
     idle_mac_config: int | None

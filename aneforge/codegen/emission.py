@@ -186,9 +186,9 @@ class _Writer:
         second = operands[1] if len(operands) > 1 else None
         parts = 1 if form.kernel.is_depthwise else form.kernel.groups
         if form.images > 1 or parts > 1:
-            source, second, result = (_image(tensor, max(form.images, parts)) for tensor in (source, second, result))
-        assert source is not None
-        assert result is not None
+            source, result = _image(source, max(form.images, parts)), _image(result, max(form.images, parts))
+            if second is not None and form.operands[1].shape[0] == form.images:
+                second = _image(second, form.images)
         if form.name == "division":
             assert second is not None
             return self._divide(builder, form, source, second, result)
@@ -262,9 +262,8 @@ class _Writer:
         heads = self.dialect.table_in_streams
         if form.weights is not None:
             shape = form.operands[0].shape
-            packed = pack_convolution(
-                form.weights, form.kernel.groups, form.bias, form.kernel.stride, max(shape[3:]) if shape else None
-            )
+            side = None if form.transposes else max(shape[3:])  # a product has no map
+            packed = pack_convolution(form.weights, form.kernel.groups, form.bias, form.kernel.stride, side)
             head = table if heads in ("all", "weights") else b""
             for offset, size in packed.streams:
                 at = len(self.constants)
@@ -446,10 +445,8 @@ class _Writer:
         return debug_bytes(content, self.arrays)
 
 
-def _image(tensor: TaskBuffer | None, images: int) -> TaskBuffer | None:
-    """One image of a tensor whose images lie behind each other."""
-    if tensor is None or tensor.channels % images or tensor.channels < images:
-        return tensor
+def _image(tensor: TaskBuffer, images: int) -> TaskBuffer:
+    """One image, or one group of channels, of a tensor."""
     channels = tensor.channels // images
     return replace(tensor, channels=channels, total=tensor.plane * channels)
 

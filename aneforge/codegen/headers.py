@@ -33,7 +33,7 @@ def header_of(plan: TaskPlan, dialect: Dialect, body: int, following: Following)
     """The words of a header. ``body`` is how many words of commands follow it."""
     generation = dialect.generation
     planar = plan.engine == "planar"
-    cores = 0 if planar else 1 + active_cores(plan.outputs)
+    cores = 0 if planar else 1 + active_cores(CORES if plan.rows_are_dealt else plan.outputs)
     words = {"TID": plan.number, "ExeCycles": cycles(plan, dialect), "TSR": 1, "ENE": cores}
     if is_indexed(generation):
         header = header_values(generation, words)
@@ -125,4 +125,6 @@ def cycles(plan: TaskPlan, dialect: Dialect) -> int:
     if plan.operation == "convolution" and dialect.products_rate and not plan.kernel.is_depthwise:
         window = plan.kernel.height * plan.kernel.width
         times.append(prod(plan.result.extents) * plan.source.channels * window / dialect.products_rate / CORES)
+    if plan.is_biased and dialect.biased_rate and plan.source.in_memory:
+        times.append(plan.source.total / dialect.biased_rate)
     return int(max(times) / 1000)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from aneforge.codegen.assemble import PAGE, CallerTensor, bar_numbers
+from aneforge.codegen.banks import turned_pitch
 from aneforge.codegen.plan import Scratch, TaskBuffer
 from aneforge.codegen.reading import SCRATCH, Place
 from aneforge.compiler.lower import Port
@@ -57,10 +58,11 @@ class Placement:
         self.tensors = [_tensor(port, "input") for port in program.inputs]
         self.tensors += [_tensor(port, "output") for port in program.outputs if port.name in names.values()]
         self.bars = bar_numbers(generation, [tensor.name for tensor in self.tensors])
-        self._matrices = {port.name for port in (*program.inputs, *program.outputs) if len(port.user_shape) <= 2}
+        self._matrices = {port.name for port in (*program.inputs, *program.outputs) if _is_matrix(port)}
         self._inputs = {port.name: port.ndchw_shape for port in program.inputs}
         self._ports = _ports(program, names)
         self._tops = _tops(program)
+        self._pitches = self._turned(program)
         peak = max(self._tops.values(), default=0)
         used = program.stats["memory_bytes"] + peak
         self.scratch_bytes = -(-used // PAGE) * PAGE
@@ -80,6 +82,9 @@ class Placement:
         labels = layer.labels
         channel, row = labels["channel_stride"], labels["row_stride"]
         if layer.buffer.space == "l2":
+            pitch = self._pitches.get(layer.buffer.number)
+            if pitch is not None:
+                channel, row = pitch, pitch * extents[0]
             scratch = Scratch(labels["address"], channel, row, extents[0] * channel)
             return in_memory(*extents, scratch, None)
         return TaskBuffer(*extents, row, channel, extents[0] * channel, _NOWHERE, _MEMORY_BAR, labels["address"])
@@ -89,6 +94,30 @@ class Placement:
         if name in self._matrices and height == 1:
             return matrix(channels, width, _NOWHERE, self.bars[name])
         return in_memory(channels, height, width, _NOWHERE, self.bars[name])
+
+    def _turned(self, program: Program) -> dict[int, int]:
+        """Buffers in scratch that hold a turned matrix, with the pitch of its rows: an odd number of banks, where
+        nothing of the task group lies behind them."""
+        pitches: dict[int, int] = {}
+        for layer in program.layers:
+            last = layer.ops[-1]
+            if layer.engine == "view" or layer.buffer.space != "l2" or last.kind != "transpose" or len(layer.ops) > 1:
+                continue
+            channels, height, width = _extents(layer.shape)
+            pitch = turned_pitch(width)
+            if height != 1 or pitch <= layer.labels["channel_stride"]:
+                continue
+            start, group = layer.labels["address"], layer.task_group
+            end = start + pitch * channels
+            others = [
+                buffer
+                for buffer in program.buffers
+                if buffer.space == "l2" and buffer.task_group == group and buffer.address is not None
+            ]
+            if all(buffer.number == layer.buffer.number or not start < buffer.address < end for buffer in others):
+                pitches[layer.buffer.number] = pitch
+                self._tops[group] = max(self._tops.get(group, 0), end)
+        return pitches
 
     def free(self, layer: ProgramLayer) -> int:
         """Where scratch is free behind what the layer's task group keeps there."""
@@ -100,9 +129,13 @@ def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return n * d * c, h, w
 
 
+def _is_matrix(port: Port) -> bool:
+    return len(port.user_shape) <= 2 or (len(port.user_shape) == 3 and port.user_shape[0] == 1)
+
+
 def _tensor(port: Port, role: str) -> CallerTensor:
     n, d, c, h, w = port.ndchw_shape
-    shape = (1, 1, c, w) if len(port.user_shape) <= 2 else (n, d * c, h, w)
+    shape = (1, 1, c, w) if _is_matrix(port) else (n, d * c, h, w)
     if port.dtype in _BYTES:
         return CallerTensor(port.name, role, shape, 3, 1)
     return CallerTensor(port.name, role, shape)

@@ -151,6 +151,12 @@ class TaskPlan:
     result_is_handed: bool = False
     result_is_awaited: bool = False
     """Whether the next task reads from memory what this one writes there."""
+    is_biased: bool = False
+    """Whether a table's task adds an epsilon to its source."""
+    rows_are_dealt: bool = False
+    """Whether cores take rows of one channel, and not channels."""
+    result_in_strides: bool = False
+    """Whether the result lies in scratch in strides of its own before it goes to memory."""
     reads_twice: bool = False
     """Whether both sources are the same tensor, the second one behind a relu."""
 
@@ -166,7 +172,14 @@ class TaskPlan:
     @property
     def outputs(self) -> int:
         """Output channels that cores share."""
+        if self.operation == "bypass":
+            return self.result.channels if self.transposes_result else self.source.channels
         return self.result.width if self.transposes_result else self.result.channels * self.groups
+
+    @property
+    def result_columns(self) -> int:
+        """Columns that the engine computes, before the result is turned."""
+        return self.result.channels if self.transposes_result else self.result.width
 
     @property
     def groups(self) -> int:

@@ -14,6 +14,8 @@ from aneforge.codegen.dialect import Dialect
 CORES = 16
 _MOST_SHARED, _COLUMNS_LOG = 4, 7
 _NARROW = 8
+DEALT_COLUMNS_LOG = 8
+"""The log of the columns of a row that a core takes whole, where cores take rows."""
 _GROUPED = 64
 """Input channels of a group from which a window's rows are shared at least as often as at most."""
 
@@ -50,6 +52,8 @@ def shared_by_convolution(
     is_point = window == (1, 1)
     is_small = columns <= _NARROW or rows * columns <= (dialect.small_pixels or 0)
     most = _by_columns(columns)
+    if is_small and is_point and dialect.narrow_product is not None and rows == 1 and columns <= _NARROW:
+        return Sharing(1, 1, 1, True)
     if is_small and not (is_point and dialect.points_share_rows):
         return Sharing(_MOST_SHARED, _MOST_SHARED, _MOST_SHARED, True)
     most = min(most, log_of(rows)) if is_point else most

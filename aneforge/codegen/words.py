@@ -17,6 +17,7 @@ from aneforge.codegen.headers import Following, header_of
 from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.sharing import (
+    DEALT_COLUMNS_LOG,
     Sharing,
     active_cores,
     log_of,
@@ -197,7 +198,12 @@ def _common(words: _Words, plan: TaskPlan) -> None:
 def patch_of(generation: str, plan: TaskPlan) -> tuple[int, int]:
     """The logs of the columns and rows that a planar task takes at once."""
     across = patch_width(generation, plan.source.width, plan.operation == "max_pool")
-    return across, min(log_of(plan.source.height), max(8 - across, 0))
+    area = _PATCH if plan.second is not None else _PATCH + 1
+    return across, min(log_of(plan.source.height), max(area - across, 0))
+
+
+_PATCH = 8
+"""The log of the numbers in a patch of two sources; one source has room for twice as many."""
 
 
 def patch_width(generation: str, width: int, is_max_pool: bool) -> int:
@@ -226,12 +232,14 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
         )
     if plan.transposes_result:
         return shared_by_turn(dialect, source.channels, source.width)
+    if plan.rows_are_dealt:
+        return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
     return shared_by_copy(source.channels, result.height, result.width)
 
 
 def _window(words: _Words, plan: TaskPlan) -> None:
     kernel, dialect = plan.kernel, words.dialect
-    words.put("task.cores", active_cores(plan.outputs if plan.operation == "convolution" else _copied(plan)))
+    words.put("task.cores", active_cores(plan.outputs))
     words.put("task.transposes", int(plan.transposes_result))
     bypass = plan.operation == "bypass"
     is_plain = (kernel.height, kernel.width, *kernel.stride, kernel.top, kernel.left) == (1, 1, 1, 1, 0, 0)
@@ -255,19 +263,18 @@ def _window(words: _Words, plan: TaskPlan) -> None:
     if log_of(lanes) != dialect.default_lanes:
         words.put("outputs_per_core", log_of(lanes))
     sharing = sharing_of(dialect, plan)
+    if plan.rows_are_dealt:
+        words.mark("outputs_per_core", _DEALT)
     words.put("task.share_most", sharing.most)
     words.put("task.share_least", sharing.least)
     words.put("task.share_preferred", sharing.preferred)
     words.put("task.small_source", int(sharing.is_small))
 
 
+_DEALT = 0x38
+"""Of the word with the outputs a core: cores take rows."""
 _SIDE_BY_SIDE = 0x20000000
 """Of the word with the shared rows: several rows of a matrix are turned side by side."""
-
-
-def _copied(plan: TaskPlan) -> int:
-    """The channels that cores share where a MAC task has no kernel."""
-    return plan.result.channels if plan.transposes_result else plan.source.channels
 
 
 def _kernel(words: _Words, plan: TaskPlan) -> None:
@@ -278,8 +285,7 @@ def _kernel(words: _Words, plan: TaskPlan) -> None:
     words.put("kernel.left", kernel.left)
     words.put("kernel.stride_y", kernel.stride[0])
     words.put("kernel.stride_x", kernel.stride[1])
-    # The step of a window that skips is in the stride alone.
-    words.put("kernel.step_x", int(not kernel.skips_zeros))
+    words.put("kernel.step_x", 1)
     words.put("kernel.step_y", 1)
 
 
@@ -316,7 +322,8 @@ def _memory(words: _Words, plan: TaskPlan) -> None:
         words.put("source.config", dialect.idle_source_config)
     result = plan.result
     if result.in_memory or in_full:
-        words.put("result.config", dialect.result_config | counted if result.in_memory else dialect.result_on_chip_config)
+        config = dialect.result_config & ~(dialect.buffer_mode if plan.result_in_strides else 0)
+        words.put("result.config", config | counted if result.in_memory else dialect.result_on_chip_config)
         if not (result.in_memory or plan.result_is_handed):
             words.put("result.format", _FORMAT_OF_NONE)
             return
@@ -377,10 +384,15 @@ def _scratch(words: _Words, plan: TaskPlan) -> None:
             words.put(f"scratch.{side}.group", place.depth)
     outcome = _INTERLEAVED | plan.waits.result
     if result.in_memory:
-        outcome |= _TO_MEMORY | _IN_MEMORY_FORMAT
+        outcome |= (_FROM_MEMORY if plan.result_in_strides else _TO_MEMORY) | _IN_MEMORY_FORMAT
     elif in_full or plan.engine == "mac":
         outcome |= _IN_MEMORY_FORMAT
     _put_config(words, "result", outcome)
+    if result.in_memory and plan.result_in_strides:
+        words.put("scratch.result.channel", result.scratch.channel)
+        words.put("scratch.result.row", result.scratch.row)
+        words.put("scratch.result.depth", result.scratch.depth)
+        words.put("scratch.result.group", result.scratch.depth)
     if not result.in_memory:
         if in_full or result.channels > 1:
             words.put("scratch.result.channel", result.scratch.channel)
@@ -445,7 +457,7 @@ def _planar_config(plan: TaskPlan) -> int:
 
 def _mac(words: _Words, plan: TaskPlan) -> None:
     dialect = words.dialect
-    biased = plan.table in BIASED_TABLES
+    biased = plan.is_biased
     mode = (0x8 if biased else 0xC) if plan.operation == "bypass" else 0
     bias = 0x10 if plan.has_bias else 0
     words.put("mac.config", 0x00100000 | dialect.mac_point | mode | bias | _ACTIVATIONS[plan.activation] << 16)
@@ -455,7 +467,10 @@ def _mac(words: _Words, plan: TaskPlan) -> None:
     if biased:
         words.put("mac.biased_table", 1)
     skips = _SKIPPED if plan.kernel.skips_zeros and plan.streams.coefficients else 0
-    if plan.streams.coefficients:
+    narrow = plan.operation == "convolution" and plan.kernel.is_point and plan.result.height == 1
+    if dialect.narrow_product and narrow and plan.result_columns <= _NARROW:
+        words.mark("mac.config", dialect.narrow_product)
+    elif plan.streams.coefficients:
         value = dialect.mac_kernel_with_weights
         words.put("mac.kernel", (value or _PLAIN_KERNEL) | skips if skips else value)
     else:
@@ -464,8 +479,7 @@ def _mac(words: _Words, plan: TaskPlan) -> None:
 
 _SKIPPED, _PLAIN_KERNEL, _LEAST = 0x100, 0x82, 0x11
 _ABSOLUTE = 0x1C0
-BIASED_TABLES = ("r_sqrt", "invert")
-"""Tables whose task adds the least epsilon that a half holds well to its source."""
+_NARROW = 8
 
 
 def _constants(words: _Words, plan: TaskPlan) -> None:
