@@ -1,10 +1,11 @@
 """How many programs of the vendor's compiler come out word for word, by generation and kind.
 
-    python bench/vendor_programs.py FOLDER [--list] [--misses ID] [--only TEXT] [--json]
+    python bench/vendor_programs.py FOLDER [--list] [--misses ID] [--only TEXT] [--json] [--refresh FILE]
 
 FOLDER holds records of the third collection: a network, and the words of every task that the vendor's compiler wrote
 for it. For each record the network is built, compiled for the record's target, and our words are compared with the
-record's. ``--list`` names every miss with its reason, ``--misses ID`` shows the words of one record that differ.
+record's. ``--list`` names every miss with its reason, ``--misses ID`` shows the words of one record that differ, and
+``--refresh aneforge/chips/data/task_words.json`` writes down what is proven (then ``tools/import_facts.py --seal``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import aneforge as af
 from aneforge.codegen.container import Container
 from aneforge.codegen.emission import emit
 from aneforge.codegen.tasks import Task
+from aneforge.codegen.verdicts import digest
 from aneforge.errors import AneforgeError
 
 Record = dict[str, Any]
@@ -235,7 +237,8 @@ class Score:
     reason: str
     """Empty where every word is equal."""
     differences: tuple[str, ...] = ()
-    verdicts: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """The kinds of work that our program has."""
 
     @property
     def is_exact(self) -> bool:
@@ -280,7 +283,8 @@ def score(record: Record) -> Score:
         equal += same
         found += [f"task {number} {text}" for text in different]
     reason = "" if equal == total and not found else f"{total - equal} words differ"
-    return Score(record, total, equal, reason, tuple(found))
+    kinds = tuple(task.form for task in container.record.tasks) if container.record is not None else ()
+    return Score(record, total, equal, reason, tuple(found), kinds)
 
 
 def compare(task: dict[str, Any], own: Task, words: list[int], generation: str) -> tuple[int, list[str]]:
@@ -336,6 +340,34 @@ def _hex(value: int | None) -> str:
     return "nothing" if value is None else f"{value:#x}"
 
 
+# What the package knows of them: the table of task words.
+
+
+def refresh(file: Path, records: list[Record], scores: list[Score]) -> None:
+    """Writes which kinds of work come out word for word, and the digest of every published task, into the table."""
+    document = json.loads(file.read_text("utf-8"))
+    proven: dict[str, set[str]] = {}
+    digests: dict[str, dict[str, None]] = {}
+    for entry in scores:
+        if entry.is_exact:
+            proven.setdefault(entry.record["generation"], set()).update(entry.kinds)
+    for record in records:
+        for task in record["tasks"]:
+            words, header = [int(word, 16) for word in task["words"]], task["header_words"]
+            known = Task(record["generation"], words[:header], words[header:])
+            digests.setdefault(record["generation"], {})[digest(known)] = None
+    document["proven"] = {name: sorted(proven.get(name, ())) for name in document["generations"]}
+    document["digests"] = {name: " ".join(digests.get(name, ())) for name in document["generations"]}
+    parts = [f'"meta":{json.dumps(document["meta"], separators=(",", ":"))}']
+    parts += [f'"{key}":{json.dumps(document[key])}' for key in ("generations", "rates")]
+    for key in ("proven", "digests"):
+        rows = ",\n".join(f'"{name}":{json.dumps(value)}' for name, value in document[key].items())
+        parts.append(f'"{key}":{{\n{rows}}}')
+    rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in document["words"])
+    parts.append(f'"words":[\n{rows}\n]')
+    file.write_text("{" + ",\n".join(parts) + "}\n", "utf-8")
+
+
 # What is printed.
 
 
@@ -368,6 +400,8 @@ def main() -> None:
                 print("\n".join(f"  {line}" for line in entry.differences))
         return
     scores = [score(record) for record in records]
+    if "--refresh" in words:
+        refresh(Path(words[words.index("--refresh") + 1]), records, scores)
     if "--json" in words:
         rows = {entry.record["id"]: [entry.equal, entry.words, entry.reason] for entry in scores}
         print(json.dumps(rows, indent=1))

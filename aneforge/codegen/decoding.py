@@ -107,7 +107,8 @@ class _Decoder:
                 (self.memory.view if row["task"] is None else self.memory.write)(place, value, value.shape)
             self.values[row["layer"]] = value
             self._label(start, row["layer"])
-            known = {key: row[key] for key in ("layer", "task", "form", "expressed", "constants", "reason", "passes")}
+            keys = ("layer", "task", "form", "expressed", "constants", "reason", "passes", "verdict")
+            known = {key: row[key] for key in keys}
             records.append(TaskRecord(**known, sampled=tuple(row["sampled"]), sources=tuple(row["sources"])))
         outputs = tuple(self._port(row) for row in debug["outputs"])
         named = {port.name: self.values[row["value"]] for port, row in zip(outputs, debug["outputs"], strict=True)}

@@ -80,7 +80,6 @@ class Dialect:
     configures_second: bool
     halves_of_numbers: bool
     filler: int | None
-    shown_forms: tuple[str, ...] | None
 
 
 @cache
@@ -241,7 +240,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "table.base": (
         "KernelDMASrc.NonLinearLutBase64Lo",
         "KernelDMASrc.NonLinearLutBaseAddrLo",
-        "KernelDMASrc.NonLinearLutBaseAddr",
     ),
 }
 """What a field or a whole word means, and its name in the maps."""

@@ -28,6 +28,7 @@ from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import bounds_bytes, table_bytes
 from aneforge.codegen.tasks import Task
+from aneforge.codegen.verdicts import kind_of, verdict_of
 from aneforge.codegen.words import UNKNOWN, task_of
 from aneforge.compiler.footprint import MEMORY_LINE
 from aneforge.compiler.lower import Port
@@ -99,6 +100,7 @@ class _Item:
     """One, or one for each pass of its kernel; none where nothing has to be done."""
     record: TaskRecord
     text: str = ""
+    form: Form | None = None
 
 
 class _Writer:
@@ -170,8 +172,8 @@ class _Writer:
         is_inner = 0 < layer.number < len(self.program.layers) - 1
         sampled = _sampled(form, plans, is_inner, any(self._is_reshaped(name) for name in names))
         first, rule = plans[0].number, "; ".join(filter(None, rules))
-        record = TaskRecord(layer.number, first, form.name, True, sampled, rule, "", layer.sources, len(plans))
-        return _Item(layer, plans, record, "" if reads_back else self._text(layer))
+        record = TaskRecord(layer.number, first, kind_of(form), True, sampled, rule, "", layer.sources, len(plans))
+        return _Item(layer, plans, record, "" if reads_back else self._text(layer), form)
 
     def _is_reshaped(self, name: int | str) -> bool:
         """Whether a value is another's bytes under another shape."""
@@ -360,6 +362,7 @@ class _Writer:
 
     def container(self) -> Container:
         tasks = list(self._tasks())
+        self._judge(tasks)
         parts = Parts(
             self.generation,
             self.placement.tensors,
@@ -371,6 +374,15 @@ class _Writer:
             debug=self._debug(),
         )
         return assemble(parts)
+
+    def _judge(self, tasks: list[Task]) -> None:
+        """Says of each layer what its words rest on."""
+        place = 0
+        for item in self.items:
+            own = tasks[place : place + len(item.plans)]
+            place += len(own)
+            if item.form is not None:
+                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form))
 
     def _tasks(self) -> Iterator[Task]:
         plans = self._finished([plan for item in self.items for plan in item.plans])

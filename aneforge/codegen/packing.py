@@ -209,7 +209,8 @@ def unpack_convolution(
     stride: tuple[int, int] = (1, 1),
     input_side: int | None = None,
 ) -> tuple[Array, Array | None]:
-    """The kernel and bias that were packed. ``data`` begins where the first stream does."""
+    """The kernel and bias that were packed. ``data`` begins where the first stream does; a ``stride`` of more than one
+    stands for a stream without its zeros."""
     layout = _layout(shape, groups, has_bias, input_side)
     if tuple(stride) != (1, 1) and layout.rule != "grouped":
         return _unskipped(replace(layout, rule="skipping"), data, streams, shape)

@@ -199,7 +199,7 @@ def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constan
     return work
 
 
-_TABLE_BYTES = 128
+_TABLE_BYTES, _SKIPS_ZEROS = 128, 0x20
 
 
 def _streams(words: _Registers) -> list[tuple[int, int]]:
@@ -235,12 +235,14 @@ def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...],
     first = min(start for start, _ in streams)
     data = constants[first : max(start + length for start, length in streams)]
     shape = (out[0], into[0] // groups, *size)
-    if stride == (1, 1) and 2 * prod(shape) > len(data):
+    skips = bool(words["constants.config"] & _SKIPS_ZEROS)
+    if not skips and 2 * prod(shape) > len(data):
         raise words.error(f"needs {2 * prod(shape)} bytes of coefficients; its streams have {len(data)}")
     relative = [(start - first, length) for start, length in streams]
     side = None if words["task.transposes"] else max(into[1:])
     try:
-        kernel, bias = unpack_convolution(data, relative, shape, groups, bool(words["mac.bias"]), stride, side)
+        steps = (2, 2) if skips else (1, 1)
+        kernel, bias = unpack_convolution(data, relative, shape, groups, bool(words["mac.bias"]), steps, side)
     except ValueError as error:
         raise words.error(f"has coefficients that do not fit its kernel: {error}") from None
     attrs: dict[str, Any] = {
