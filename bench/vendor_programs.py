@@ -124,8 +124,8 @@ _PLANAR: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "maximum": lambda a, b: af.maximum(a, b),
-    "minimum": lambda a, b: af.minimum(a, b),
+    "maximum": af.maximum,
+    "minimum": af.minimum,
     "real_div": lambda a, b: a / b,
 }
 
@@ -312,7 +312,8 @@ def compare(task: dict[str, Any], own: Task, words: list[int], generation: str) 
     common = Counter(heads[0]) & Counter(heads[1])
     equal += sum(common.values())
     if heads[0] != heads[1]:
-        more = ["+".join(f"{word:08x}" for word in (Counter(a) - Counter(b)).elements()) for a, b in (heads, heads[::-1])]
+        own_only = [(Counter(a) - Counter(b)).elements() for a, b in (heads, heads[::-1])]
+        more = ["+".join(f"{word:08x}" for word in words_of_one) for words_of_one in own_only]
         found.append(f"commands: {more[0] or 'none'} theirs, {more[1] or 'none'} ours")
     return min(equal, len(words)), found or ["the order of commands differs"]
 
@@ -381,7 +382,8 @@ def table(scores: list[Score], of: Callable[[Score], str]) -> Iterator[str]:
         words, equal = sum(entry.words for entry in group), sum(entry.equal for entry in group)
         rest = [entry for entry in group if not entry.is_exact and entry.has_form]
         share = f"{sum(e.equal for e in rest) / sum(e.words for e in rest):7.1%}" if rest else "      -"
-        yield f"{name:24} {len(group):4} records {exact:4} exact {equal / words:7.1%} of words, misses with a form {share}"
+        counts = f"{len(group):4} records {exact:4} exact {equal / words:7.1%} of words"
+        yield f"{name:24} {counts}, misses with a form {share}"
 
 
 def main() -> None:

@@ -370,9 +370,11 @@ def test_programs_without_a_debug_section_run(kind, names):
 # What is refused.
 
 
-def test_forms_that_a_generation_does_not_show_are_refused_by_name():
-    with pytest.raises(AneforgeError, match=r"pool_1.*max_pool.*h16.*compile for h13"):
-        emit(compiled(image().max_pool(2).named("pool_1"), "h16").program)
+def test_programs_of_the_driver_refuse_work_without_words():
+    container = emit(compiled(af.input((8, 64), name="x").softmax(-1).named("s")).program)
+    with pytest.raises(AneforgeError, match=r"^s: cannot run on hardware: 1 task is carried as text.*--allow-text"):
+        container.to_anec()
+    assert len(container.to_anec(allow_text=True)) > 0x1000
 
 
 def test_several_segments_are_refused():

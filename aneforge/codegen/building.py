@@ -109,7 +109,7 @@ def _overlap(one: Region, other: Region) -> bool:
 
 
 @dataclass(frozen=True)
-class Site:
+class TaskSite:
     """What the tasks of a layer have in common."""
 
     dialect: Dialect
@@ -119,10 +119,10 @@ class Site:
     constants_bar: int | None
 
 
-class Builder:
+class TaskBuilder:
     """Builds the tasks of one layer, in order."""
 
-    def __init__(self, site: Site, number: int) -> None:
+    def __init__(self, site: TaskSite, number: int) -> None:
         self.site, self.number = site, number
         self.cursor = site.cursor
         self.plans: list[TaskPlan] = []
@@ -256,4 +256,4 @@ def table_of(source: TaskBuffer, result: TaskBuffer, name: str, streams: Streams
     )
 
 
-__all__ = ["FIRST", "Builder", "Hazards", "Site", "copy_of", "plain", "region_of", "table_of"]
+__all__ = ["FIRST", "TaskBuilder", "Hazards", "TaskSite", "copy_of", "plain", "region_of", "table_of"]

@@ -16,7 +16,7 @@ import numpy as np
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
-from aneforge.codegen.building import Builder, Hazards, Site, copy_of, plain, region_of, table_of
+from aneforge.codegen.building import TaskBuilder, Hazards, TaskSite, copy_of, plain, region_of, table_of
 from aneforge.codegen.dialect import dialect_of, rate_of, written_generations
 from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
 from aneforge.codegen.headers import Following
@@ -155,13 +155,13 @@ class _Writer:
         reads_back = not is_indexed(self.generation) and not form.reads_text
         for part, result in _passes(form, tensors[-1], layer.passes):
             start = len(self.constants)
-            site = Site(
+            site = TaskSite(
                 self.dialect,
                 self.placement.free(layer),
                 rate_of(self.program.target.name, self.generation),
                 first_tensor_bar(self.generation) + len(self.placement.tensors) if self.dialect.kernel_section else None,
             )
-            builder = Builder(site, number + len(plans))
+            builder = TaskBuilder(site, number + len(plans))
             rule = self._build(builder, part, tensors[:-1], result)
             problem = self._problem(layer, builder.plans[-1], part, names, start) if reads_back else ""
             if problem:
@@ -182,7 +182,7 @@ class _Writer:
         layer = self.program.layers[name]
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
-    def _build(self, builder: Builder, form: Form, operands: list[TaskBuffer], result: TaskBuffer) -> str:
+    def _build(self, builder: TaskBuilder, form: Form, operands: list[TaskBuffer], result: TaskBuffer) -> str:
         """Adds the tasks of a form; returns the rule that its constants are laid out by."""
         source = operands[0]
         second = operands[1] if len(operands) > 1 else None
@@ -212,7 +212,7 @@ class _Writer:
         return rule
 
     def _divide(
-        self, builder: Builder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
+        self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
     ) -> str:
         """The reciprocal of the second operand by a table, then the product."""
         streams, rule = self._table("invert")
@@ -222,7 +222,7 @@ class _Writer:
         builder.add(plain(form, source, result, between))
         return rule
 
-    def _by_vector(self, builder: Builder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+    def _by_vector(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
         """A number for each channel, from the constants: a row of offsets, a row of gains. Later generations read the
         row that does something; earlier ones copy both into scratch."""
         assert form.vector is not None

@@ -136,12 +136,12 @@ def _gain(ops: list[Op], module: Module) -> Form | str:
     gain, offset = (_constant(module, operand) for operand in primary.operands[1:])
     if gain.size == offset.size == 1:
         numbers = float(offset.reshape(-1)[0]), float(gain.reshape(-1)[0])
-        return Form("number", "planar", "add", primary.operands[:1], numbers=numbers)
+        return Form("number", "planar", "add", (primary.operands[0],), numbers=numbers)
     channels = primary.shape[2]
     if {gain.size, offset.size} - {1, channels} or {gain.shape, offset.shape} - {(1, 1, channels, 1, 1), (1,) * 5}:
         return "a constant that is not one number a channel has no published words"
     vector = [np.broadcast_to(values.reshape(-1), channels).astype(np.float16) for values in (offset, gain)]
-    return Form("vector", "planar", "add", primary.operands[:1], vector=(vector[0], vector[1]))
+    return Form("vector", "planar", "add", (primary.operands[0],), vector=(vector[0], vector[1]))
 
 
 def _clamp(ops: list[Op], module: Module) -> Form | str:

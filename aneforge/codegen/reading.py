@@ -23,7 +23,7 @@ Place = tuple[int, int]
 """A base-address register and an offset, or :data:`SCRATCH` and an address."""
 
 _PLANAR, _CORES = 0, 16
-_SECOND_IN_SCRATCH = 1  # DependencyMode of a second source that no DMA brings
+_SECOND_IN_MEMORY = 0x30000  # bits of the configuration of a second source that memory brings
 _ELEMENTWISE = {0: "add", 1: "mult", 2: "max", 3: "min"}
 _REDUCED = {0: "reduce_sum", 2: "reduce_max", 3: "reduce_min"}
 _POOLED = {1: "average_pool", 2: "max_pool"}
@@ -114,7 +114,7 @@ def _source_place(words: _Registers, header: dict[str, int]) -> Place:
 
 
 def _second_place(words: _Registers, header: dict[str, int]) -> Place:
-    if words["second.config"] >> 18 & 3 == _SECOND_IN_SCRATCH:
+    if not words["second.config"] & _SECOND_IN_MEMORY:
         return SCRATCH, words["scratch.second.base"]
     return header["RBase1"], words["second.base"]
 

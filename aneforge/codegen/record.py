@@ -11,13 +11,16 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.verdicts import ANALOGY, TEXT, VERDICTS
 from aneforge.codegen.words import SAMPLED
+
+if TYPE_CHECKING:
+    from aneforge.codegen.container import Container
 
 _MAGIC, _VERSION, _ALIGNED = b"AFDEBUG\0", 1, 64
 _DTYPES = ("<f2", "<f4", "|u1", "|i1", "|b1")
@@ -85,7 +88,7 @@ class BuildRecord:
     @property
     def verdicts(self) -> dict[str, int]:
         """How many tasks rest on what, the surest first."""
-        counts = dict.fromkeys(VERDICTS, 0)
+        counts: dict[str, int] = dict.fromkeys(VERDICTS, 0)
         for task in self.tasks:
             if task.task is not None:
                 counts[task.verdict] += task.passes
@@ -122,6 +125,19 @@ class BuildRecord:
             lines.append("words by a sampled rule:")
             lines += [f"  {name}: {why}" for name, why in self.sampled.items()]
         return "\n".join(lines)
+
+
+def rows_of(container: Container) -> list[dict[str, Any]]:
+    """The records of the layers of a container of ours, as its debug section has them; none of somebody else's."""
+    section = container.section("__debug_info", "__DEBUG")
+    if section is None:
+        return []
+    contents = container.contents(section)
+    try:
+        rows = read_debug(contents.data, contents.start)[0]["layers"]
+        return [row for row in rows if row["task"] is not None and {"form", "verdict", "expressed", "passes"} <= set(row)]
+    except (ContainerError, KeyError, TypeError):
+        return []
 
 
 def debug_bytes(content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:

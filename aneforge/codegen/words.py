@@ -502,7 +502,7 @@ def _constants(words: _Words, plan: TaskPlan) -> None:
             words.put_register("KernelDMASrc", f"CoeffBaseAddr{place}", start)
         words.put_register("KernelDMASrc", f"CoeffBfrSize{place}", size)
     if streams.table is not None:
-        words.put("table.config", dialect.table_config | counted)
+        words.put("table.config", (dialect.table_config or 0) | counted)
         words.put("table.size", streams.table[1])
 
 

@@ -38,7 +38,7 @@ def plane_bytes(bias: Array, steps: Array) -> bytes:
     slots = np.ascontiguousarray(steps, np.uint16).reshape(-1)
     slots = np.concatenate([slots, np.zeros(-len(slots) % _SLOTS, np.uint16)])
     groups = slots.reshape(-1, _SLOTS)
-    used = (groups & 0x7FFF) != 0
+    used = groups != 0  # a zero below zero keeps its sign
     marks = np.packbits(used, axis=1, bitorder="little")
     body = bytearray()
     for mark, group, keep in zip(marks[:, 0], groups, used, strict=True):
