@@ -351,7 +351,8 @@ def refresh(file: Path, records: list[Record], scores: list[Score]) -> None:
     digests: dict[str, dict[str, None]] = {}
     for entry in scores:
         if entry.is_exact:
-            proven.setdefault(entry.record["generation"], set()).update(entry.kinds)
+            parts = [part for kind in entry.kinds for part in kind.replace(" with ", ", ").split(", ")]
+            proven.setdefault(entry.record["generation"], set()).update(parts)
     for record in records:
         for task in record["tasks"]:
             words, header = [int(word, 16) for word in task["words"]], task["header_words"]

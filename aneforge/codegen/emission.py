@@ -382,7 +382,7 @@ class _Writer:
             own = tasks[place : place + len(item.plans)]
             place += len(own)
             if item.form is not None:
-                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form))
+                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form, item.layer.passes))
 
     def _tasks(self) -> Iterator[Task]:
         plans = self._finished([plan for item in self.items for plan in item.plans])

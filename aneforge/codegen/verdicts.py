@@ -49,34 +49,39 @@ def _published(generation: str) -> frozenset[str]:
 
 @cache
 def proven_forms(generation: str) -> tuple[str, ...]:
-    """The kinds of work that come out word for word on a generation."""
+    """The kinds of work, and additions to them, that come out word for word on a generation."""
     return tuple(store.load("task_words")["proven"].get(generation, ()))
 
 
-def kind_of(form: Form) -> str:
-    """The kind of work that is proven or not: a form with what changes its words."""
-    kind = form.name
+def parts_of(form: Form) -> tuple[str, ...]:
+    """The kind of work of a form, and what is added to it; each is proven by itself."""
+    kind, more = form.name, []
     if form.operation == "convolution":
         kernel = form.kernel
         kind = "depthwise" if kernel.is_depthwise else "groups" if kernel.groups > 1 else kind
         kind = "matrix" if form.transposes else kind
-        kind += "" if not kernel.skips_zeros else " with steps"
-        kind += "" if form.activation == "none" else " and table" if form.activation != "relu" else " and relu"
-    elif form.images > 1:
-        kind += " of images"
-    elif form.activation != "none" and form.name == "elementwise":
-        kind += " and relu"
-    return kind
+        more += ["steps"] if kernel.skips_zeros else []
+        more += ["bias"] if form.bias is not None else []
+        more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
+    elif form.name == "activation" and form.activation == "relu":
+        more.append("relu")
+    elif form.activation == "relu":
+        more.append("relu of the planar engine")
+    if form.images > 1:
+        more.append("images")
+    return kind, *more
 
 
-def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form) -> str:
-    """What the tasks of a layer rest on."""
+def kind_of(form: Form) -> str:
+    """The kind of work in words."""
+    return " with ".join((parts_of(form)[0], ", ".join(parts_of(form)[1:]))).removesuffix(" with ")
+
+
+def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form, passes: int) -> str:
+    """What the tasks of a layer rest on. Tiles and passes are split by our own rules."""
     generation = tasks[0].generation
     if all(digest(task) in _published(generation) for task in tasks):
         return PUBLISHED
     tiled = any(plan.tile is not None for plan in plans)
-    return RULE if kind_of(form) in proven_forms(generation) and not tiled and len(plans) < _SPLIT else ANALOGY
-
-
-_SPLIT = 4
-"""Tasks of a layer from which a split is ours: no published program splits as we do."""
+    proven = set(parts_of(form)) <= set(proven_forms(generation))
+    return RULE if proven and not tiled and passes == 1 else ANALOGY

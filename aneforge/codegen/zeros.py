@@ -15,6 +15,8 @@ import numpy as np
 from aneforge.codegen.bounds import ContainerError
 
 _SLOTS, _COUNT, _TILE = 8, 3, 64
+_SIZES = [1 + 2 * bin(mark).count("1") for mark in range(256)]
+"""Bytes of a mark and of the values that it announces."""
 Array = np.ndarray
 
 
@@ -40,11 +42,9 @@ def plane_bytes(bias: Array, steps: Array) -> bytes:
     groups = slots.reshape(-1, _SLOTS)
     used = groups != 0  # a zero below zero keeps its sign
     marks = np.packbits(used, axis=1, bitorder="little")
-    body = bytearray()
-    for mark, group, keep in zip(marks[:, 0], groups, used, strict=True):
-        body.append(int(mark))
-        body += group[keep].astype("<u2").tobytes()
-    plane = bias.astype("<u2").tobytes() + len(body).to_bytes(_COUNT, "little") + bytes(body)
+    parts = np.concatenate([marks, groups.astype("<u2").view(np.uint8)], axis=1)
+    body = parts[np.concatenate([np.ones_like(marks, bool), np.repeat(used, 2, axis=1)], axis=1)]
+    plane = bias.astype("<u2").tobytes() + len(body).to_bytes(_COUNT, "little") + body.tobytes()
     return plane + bytes(-len(plane) % _TILE)
 
 
@@ -58,16 +58,18 @@ def read_plane(data: bytes, start: int, end: int, lanes: int, steps: int) -> tup
     stop = head + int.from_bytes(data[head - _COUNT : head], "little")
     if stop > end:
         raise ContainerError(start, f"the plane at {start:#x} ends at {stop:#x}, behind its stream")
-    slots = np.zeros(-(-lanes * steps // _SLOTS) * _SLOTS, np.uint16)
-    place = head
-    for group in range(len(slots) // _SLOTS):
-        if place >= stop:
-            raise ContainerError(start, f"the plane at {start:#x} has too few marks for {steps} steps")
-        keep = np.unpackbits(np.frombuffer(data[place : place + 1], np.uint8), bitorder="little").astype(bool)
-        size = 2 * int(keep.sum())
-        place += 1
-        if place + size > stop:
-            raise ContainerError(start, f"the plane at {start:#x} has too few values for its marks")
-        slots[_SLOTS * group : _SLOTS * (group + 1)][keep] = np.frombuffer(data[place : place + size], "<u2")
-        place += size
+    count = -(-lanes * steps // _SLOTS)
+    places, place = [], head
+    body = data[:stop]
+    for _ in range(count):
+        places.append(place)
+        place += _SIZES[body[place]] if place < stop else stop
+    if place > stop:
+        raise ContainerError(start, f"the plane at {start:#x} has too few values for {steps} steps")
+    raw = np.frombuffer(body[head:place], np.uint8)
+    at = np.array(places) - head
+    used = np.unpackbits(raw[at][:, None], axis=1, bitorder="little").astype(bool)
+    slots = np.zeros((count, _SLOTS), np.uint16)
+    slots[used] = np.delete(raw, at).view("<u2")
+    slots = slots.reshape(-1)
     return bias, slots[: lanes * steps].reshape(steps, lanes), start + -(-(stop - start) // _TILE) * _TILE
