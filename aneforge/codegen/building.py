@@ -7,6 +7,7 @@ first source, the second and the result.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
@@ -22,6 +23,8 @@ _BUDGET = 0x1E0000
 """Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
 _DEALT, _DEALT_FROM = 2048, 128
 """Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
+_NARROW_PATCH = 4
+"""A reduction reads its rows as narrow patches do, however wide its map is."""
 _PASS = 32
 """Rows that a planar task takes at a time where its rows do not fit."""
 _SOURCE_OF_MAC, _RESULT_OF_MAC, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR = 0x10, 0x20, 0x100000, 0x400000
@@ -138,6 +141,14 @@ class TaskBuilder:
         self.cursor += scratch.row * height
         return TaskBuffer(channels, height, width, _up(2 * width, 64), 0, 0, scratch)
 
+    def turned(self, rows: int, columns: int) -> TaskBuffer:
+        """A turned matrix between two tasks: a channel for each column, an odd number of banks apart."""
+        pitch = banks.turned_pitch(rows)
+        line = pitch * columns
+        scratch = Scratch(self.cursor, pitch, line, line)
+        self.cursor += line
+        return TaskBuffer(columns, 1, rows, _up(2 * rows, 64), _up(2 * rows, 64), _up(2 * rows, 64) * columns, scratch)
+
     def add(self, plan: TaskPlan) -> TaskPlan:
         """The task with its places in scratch."""
         plan = replace(
@@ -189,7 +200,7 @@ class TaskBuilder:
         return rows if rows < plan.source.height and plan.kernel.is_point and not plan.transposes_result else None
 
     def _planar_places(self, plan: TaskPlan) -> TaskPlan:
-        patch, _ = patch_of(self.site.dialect.generation, plan)
+        patch = _NARROW_PATCH if plan.is_reduction else patch_of(self.site.dialect.generation, plan)[0]
         if 2 * plan.source.width > _WIDE_PLANAR and plan.source.height > _PASS:
             plan = replace(plan, tile=_PASS)
         source, second, result, cursor = plan.source, plan.second, plan.result, self.cursor
@@ -237,12 +248,41 @@ def plain(form: Form, source: TaskBuffer, result: TaskBuffer, second: TaskBuffer
         mask=form.mask,
         numbers=form.numbers,
         post_scale=form.post_scale,
+        same_bias=form.same_bias,
         is_biased=form.operation == "bypass" and form.activation in _BIASED,
     )
 
 
 _BIASED = ("r_sqrt", "invert", "log2")
 """Tables whose task adds the least epsilon that a half holds well to its source."""
+
+
+def reduction_of(form: Form, source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
+    """One planar task. Rows of one channel count as channels, rows of several channels as images, channels of one
+    number each as rows; the result has the layout of what was read."""
+    count = prod(before for before, after in zip(source.extents, result.extents, strict=True) if before != after)
+    images = 1
+    if form.axes == (2,):
+        source, result = (_as_rows(tensor) for tensor in (source, result))
+    elif form.axes == (4,) and source.height > 1:
+        if source.channels == 1:
+            source, result = (_rows_as_channels(tensor) for tensor in (source, result))
+        else:
+            images = source.height
+            source, result = (_one_row(tensor) for tensor in (source, result))
+    return replace(plain(form, source, result), images=images, mean_of=count)
+
+
+def _as_rows(tensor: TaskBuffer) -> TaskBuffer:
+    return replace(tensor, channels=1, height=tensor.channels, row=tensor.plane, plane=tensor.total)
+
+
+def _rows_as_channels(tensor: TaskBuffer) -> TaskBuffer:
+    return replace(tensor, channels=tensor.height, height=1, plane=tensor.row, total=tensor.row * tensor.height)
+
+
+def _one_row(tensor: TaskBuffer) -> TaskBuffer:
+    return replace(tensor, height=1, total=tensor.row)
 
 
 def copy_of(source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
@@ -256,4 +296,4 @@ def table_of(source: TaskBuffer, result: TaskBuffer, name: str, streams: Streams
     )
 
 
-__all__ = ["FIRST", "TaskBuilder", "Hazards", "TaskSite", "copy_of", "plain", "region_of", "table_of"]
+__all__ = ["reduction_of", "FIRST", "TaskBuilder", "Hazards", "TaskSite", "copy_of", "plain", "region_of", "table_of"]

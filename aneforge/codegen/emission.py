@@ -16,7 +16,7 @@ import numpy as np
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
-from aneforge.codegen.building import TaskBuilder, Hazards, TaskSite, copy_of, plain, region_of, table_of
+from aneforge.codegen.building import Hazards, TaskBuilder, TaskSite, copy_of, plain, reduction_of, region_of, table_of
 from aneforge.codegen.dialect import dialect_of, rate_of, written_generations
 from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
 from aneforge.codegen.headers import Following
@@ -45,6 +45,8 @@ _LINE, _CORES = 64, 16
 _FRAME, _PACKED_AT = 16, 16
 _CONSTANT_BAR, _TURNED_SECOND = 1, 0x200
 _LN_2 = 0.6931471805599453
+_WEIGHTS_OF_TASK = 1 << 20
+"""Bytes of weights that one task of a product reads in published programs."""
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -200,6 +202,11 @@ class _Writer:
             builder.add(table_of(source, between, form.activation, streams))
             builder.add(replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2)))
             return rule
+        if form.axes:
+            builder.add(reduction_of(form, source, result))
+            return ""
+        if form.turns_source:
+            return self._matrix(builder, form, source, result)
         if form.vector is not None:
             return self._by_vector(builder, form, source, result)
         if form.mask and not self.dialect.configures_second and second is not None and second.in_memory:
@@ -221,6 +228,24 @@ class _Writer:
         assert task.table == "invert"
         builder.add(plain(form, source, result, between))
         return rule
+
+    def _matrix(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """Turns the matrix, then multiplies it: a task for each mebibyte of weights, in the order of the columns."""
+        assert form.weights is not None
+        rows, columns = source.channels, source.width
+        turned = builder.turned(rows, columns)
+        builder.add(replace(copy_of(source, turned), transposes_result=True))
+        step = max(_CORES, _WEIGHTS_OF_TASK // (2 * columns))
+        rules: dict[str, None] = {}
+        for first in range(0, len(form.weights), step):
+            bias = None if form.bias is None else form.bias[first : first + step]
+            part = replace(form, weights=form.weights[first : first + step], bias=bias)
+            assert part.weights is not None
+            plan = plain(part, turned, _columns(result, first, len(part.weights)))
+            streams, lanes, rule = self._streams(part)
+            builder.add(replace(plan, streams=streams, lanes=lanes))
+            rules[rule] = None
+        return "; ".join(rules)
 
     def _by_vector(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
         """A number for each channel, from the constants: a row of offsets, a row of gains. Later generations read the
@@ -420,7 +445,7 @@ class _Writer:
                 and not plan.result.in_memory
                 and not behind.source.in_memory
                 and behind.source.scratch.base == plan.result.scratch.base
-                and last_use.get(plan.result.scratch.base) == behind.number
+                and (last_use.get(plan.result.scratch.base) == behind.number or behind.operation == "convolution")
             )
             before = finished[-1] if finished else None
             plan = replace(
@@ -455,6 +480,14 @@ class _Writer:
             ],
         }
         return debug_bytes(content, self.arrays)
+
+
+def _columns(tensor: TaskBuffer, first: int, count: int) -> TaskBuffer:
+    """Some columns of a matrix."""
+    if tensor.in_memory:
+        return replace(tensor, width=count, offset=tensor.offset + 2 * first)
+    scratch = replace(tensor.scratch, base=tensor.scratch.base + 2 * first)
+    return replace(tensor, width=count, scratch=scratch)
 
 
 def _image(tensor: TaskBuffer, images: int) -> TaskBuffer:

@@ -46,7 +46,13 @@ class Form:
     table: ActivationTable | None = None
     """A table that is made of its attributes: a clamp, a slope below zero."""
     post_scale: float = 1.0
+    same_bias: float = 0.0
+    """One bias for all output channels."""
     images: int = 1
+    turns_source: bool = False
+    """Whether the matrix that is multiplied has to be turned first."""
+    axes: tuple[int, ...] = ()
+    """Of a reduction: 2 for channels, 3 for rows, 4 for columns."""
 
     @property
     def reads_text(self) -> bool:
@@ -57,7 +63,8 @@ class Form:
             or self.vector
             or self.table
             or self.images > 1
-            or self.name in ("division", "logarithm", "absolute", "residual")
+            or self.turns_source
+            or self.name in ("division", "logarithm", "absolute", "reduction")
         )
 
 
@@ -90,6 +97,8 @@ def form_of(layer: ProgramLayer, module: Module) -> Form | str:
         return _elementwise(ops)
     if primary.is_a(Trait.REDUCTION) or (primary.is_a(Trait.POOL) and primary.kind != "l2norm_pool"):
         return _reduction(ops)
+    if primary.kind in ("linear", "matmul"):
+        return _matrix(ops, module)
     return _mac(ops, module)
 
 
@@ -164,12 +173,64 @@ def _reduction(ops: list[Op]) -> Form | str:
     if len(ops) > 1:
         return f"{ops[-1].kind} behind a reduction has no published words"
     if primary.is_a(Trait.REDUCTION):
-        return Form("reduction", "planar", primary.kind, (primary.operands[0],), sampled=("planar.reduction",))
+        axes = tuple(axis for axis in primary.attrs["axes"] if primary.operands[0].shape[axis] > 1)
+        name = _reduced(primary.operands[0].shape, axes)
+        if not name:
+            return f"{primary.kind} over these axes has no published words of one task"
+        return Form(name, "planar", primary.kind, (primary.operands[0],), axes=axes)
     _, height, width = primary.attrs["ksize"]
     _, _, top, _, left, _ = primary.attrs["padding"]
     kernel = Kernel(height, width, effective_stride(primary.shape, primary.attrs["stride"]), top, left)
     problem = _unfit(kernel)
     return problem or Form("pool", "planar", primary.kind, (primary.operands[0],), kernel, sampled=("planar.pool",))
+
+
+def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
+    """The name of a reduction that one planar task does; empty for others."""
+    if axes == (2,) and shape[3:] == (1, 1):
+        return "reduction of channels"
+    return {(4,): "reduction of columns", (3, 4): "reduction of a map"}.get(axes, "")
+
+
+def _matrix(ops: list[Op], module: Module) -> Form | str:
+    """A matrix by a constant, with a bias or an activation behind it."""
+    primary, rest = ops[0], list(ops[1:])
+    source, constants = primary.operands[0], primary.operands[1:]
+    if source.kind == "const_in" or any(operand.kind != "const_in" for operand in constants):
+        return f"{primary.kind} of two tensors has no published words that we write"
+    if any(module.weights[operand.attrs["weight"]].encoded for operand in constants):
+        return "a kernel in a compressed form has no published words"
+    weights = _constant(module, constants[0]).reshape(constants[0].shape[2], constants[0].shape[4])
+    if primary.kind == "matmul" and not primary.attrs.get("transpose_rhs"):
+        weights = weights.T
+    if source.shape[3] != 1 or source.shape[4] != weights.shape[1] or primary.attrs.get("transpose_lhs"):
+        return f"{primary.kind} of this shape has no published words"
+    bias, same = None, 0.0
+    if len(constants) > 1:
+        bias = _constant(module, constants[1]).reshape(-1)
+        if len(bias) != len(weights):
+            return "one bias for all channels has no published words"
+        if len(np.unique(bias.view(np.uint16))) == 1:
+            bias, same = None, float(bias[0])
+    activation = "none"
+    if rest and (rest[0].kind == "relu" or (rest[0].kind in tabulated() and not rest[0].attrs)):
+        activation = rest.pop(0).kind
+    if rest:
+        return f"{rest[0].kind} behind a product has no published words"
+    kernel = np.ascontiguousarray(weights)[:, :, None, None]
+    return Form(
+        "convolution",
+        "mac",
+        "convolution",
+        (source,),
+        Kernel(),
+        kernel,
+        bias,
+        activation,
+        transposes=True,
+        same_bias=same,
+        turns_source=True,
+    )
 
 
 def _mac(ops: list[Op], module: Module) -> Form | str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from math import prod
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,14 @@ class TaskBuffer:
     @property
     def in_memory(self) -> bool:
         return self.bar is not None
+
+    @property
+    def moved_bytes(self) -> int:
+        """What reading or writing it moves: rows of whole lines."""
+        return self.channels * self.height * (-(-2 * self.width // _LINE) * _LINE)
+
+
+_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -157,16 +164,15 @@ class TaskPlan:
     """Whether cores take rows of one channel, and not channels."""
     result_in_strides: bool = False
     """Whether the result lies in scratch in strides of its own before it goes to memory."""
+    mean_of: int = 1
+    """How many numbers a mean is of."""
     reads_twice: bool = False
     """Whether both sources are the same tensor, the second one behind a relu."""
 
     @property
     def final_scale(self) -> int:
         """What the planar engine multiplies its result with, as the bits of a single: 1/N for a mean of N numbers."""
-        count = 1
-        if self.operation == "reduce_avg":
-            sides = zip(self.source.extents, self.result.extents, strict=True)
-            count = prod(before for before, after in sides if before != after)
+        count = self.mean_of if self.operation == "reduce_avg" else 1
         return int.from_bytes(struct.pack("<f", 1 / count), "little")
 
     @property
@@ -201,14 +207,19 @@ class TaskPlan:
     @property
     def rows(self) -> int:
         """Rows of the result that a tile has."""
-        return self.result.height if self.tile is None else self.tile
+        height = max(self.source.height, 1) if self.is_reduction else self.result.height
+        return height if self.tile is None else self.tile
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.operation.startswith("reduce_")
 
     @property
     def memory_bytes(self) -> int:
         """What it moves to and from memory; rows that two tiles read count twice."""
         times = self.images * self.groups
         tensors = [self.source, self.result, *([self.second] if self.second else [])]
-        moved = sum(tensor.total for tensor in tensors if tensor.in_memory) * times
+        moved = sum(tensor.moved_bytes for tensor in tensors if tensor.in_memory) * times
         if self.tile is not None and self.source.in_memory:
             again = (-(-self.result.height // self.tile) - 1) * max(0, self.kernel.height - self.kernel.stride[0])
             moved += again * self.source.row * self.source.channels * times

@@ -50,6 +50,7 @@ SAMPLED: dict[str, str] = {
 
 _PLANAR_OPS = {"add": 0, "mul": 1, "max": 2, "min": 3, "sum of squares": 4, "sub": 0}
 _REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3}
+"""What a reduction does to its sums; of a minimum no program is published."""
 _POOLS = {"average_pool": 1, "max_pool": 2}
 _TASK_TYPES = {"copy": 2, "two sources": 3, "vector": 4, "reduction": 5}
 UNKNOWN = "unknown"
@@ -165,6 +166,8 @@ def _filled(words: _Words, commands: list[Command], offset: int) -> list[Command
 
 def _common(words: _Words, plan: TaskPlan) -> None:
     source, result = plan.source, untransposed(plan)
+    if plan.is_reduction:
+        result = source  # a reduction states the extents that it reads, twice
     dialect = words.dialect
     for side, tensor in (("in", source), ("out", result)):
         for axis, extent in (("width", tensor.width), ("height", tensor.height), ("channels", tensor.channels)):
@@ -181,6 +184,8 @@ def _common(words: _Words, plan: TaskPlan) -> None:
         words.put("planar.mask", plan.mask or None)
         if plan.images > 1:
             words.put("groups", plan.images)
+            if dialect.bypass_groups is not None:
+                words.put("unicast.channels", 1)
         if plan.operation in _POOLS:
             _kernel(words, plan)
     else:
@@ -290,7 +295,7 @@ def _kernel(words: _Words, plan: TaskPlan) -> None:
 
 
 def _task_type(plan: TaskPlan) -> int:
-    if plan.operation in _POOLS or plan.operation in _REDUCTIONS:
+    if plan.operation in _POOLS or plan.is_reduction:
         return _TASK_TYPES["reduction"]
     if plan.is_vector:
         return _TASK_TYPES["vector"]
@@ -404,9 +409,11 @@ def _scratch(words: _Words, plan: TaskPlan) -> None:
         words.put_register("L2", "ResultBase", result.scratch.base)
     if plan.reads_twice:
         words.put("scratch.config", _SECOND_BEHIND_RELU)
+    if plan.operation == "reduce_max":
+        words.put("scratch.config", _LARGEST)
 
 
-_SECOND_BEHIND_RELU = 0x10
+_SECOND_BEHIND_RELU, _LARGEST = 0x10, 0x4
 _FORMAT_OF_NONE = 0x01000000
 
 
@@ -449,8 +456,10 @@ def _planar_config(plan: TaskPlan) -> int:
         return 0
     if plan.operation == "abs":
         return _ABSOLUTE
+    if plan.is_reduction:
+        return _REDUCTIONS[plan.operation]
     pool = _POOLS.get(plan.operation, 0)
-    code = 0 if pool else {**_PLANAR_OPS, **_REDUCTIONS}[plan.operation]
+    code = 0 if pool else _PLANAR_OPS[plan.operation]
     second = (3 if plan.operation == "sub" else 2) if plan.second else 0
     return second << 18 | int(plan.activation == "relu") << 5 | code << 2 | pool
 
