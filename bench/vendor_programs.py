@@ -2,7 +2,8 @@
 
     python bench/vendor_programs.py FOLDER [--list] [--misses ID] [--only TEXT] [--json] [--refresh FILE]
 
-FOLDER holds records of the third collection: a network, and the words of every task that the vendor's compiler wrote
+FOLDER holds records of the third collection, or is one file of them, such as tests/evidence/vendor_programs.json.gz: a
+network, and the words of every task that the vendor's compiler wrote
 for it. For each record the network is built, compiled for the record's target, and our words are compared with the
 record's. ``--list`` names every miss with its reason, ``--misses ID`` shows the words of one record that differ, and
 ``--refresh aneforge/chips/data/task_words.json`` writes down what is proven (then ``tools/import_facts.py --seal``).
@@ -10,6 +11,7 @@ record's. ``--list`` names every miss with its reason, ``--misses ID`` shows the
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import warnings
@@ -33,7 +35,10 @@ _HALF = 0.5  # what the vendor's projects fill their weights with; words do not 
 
 
 def records_of(folder: Path) -> list[Record]:
-    """Every record of the files in a folder, in the order of their names."""
+    """Every record of the files in a folder, in the order of their names, or of one file, packed or not."""
+    if folder.is_file():
+        data = folder.read_bytes()
+        return json.loads(gzip.decompress(data) if folder.suffix == ".gz" else data)
     return [record for file in sorted(folder.glob("h*.json")) for record in json.loads(file.read_text("utf-8"))]
 
 
@@ -59,8 +64,8 @@ def _inputs(network: dict[str, Any], *names: str) -> Sequence[str]:
 
 _FILE_HEADER = np.zeros(64, np.float16)
 _FILE_HEADER[[0, 2, 32, 33, 34, 36, 40]] = _HALF
-"""Weights of the published convolutions begin with the head of the file that they lie in, as the compiler read it: what
-of it is zero matters for kernels that leave zeros out."""
+"""Weights of the published convolutions begin with the head of their file, as the compiler read it: what of it is zero
+matters for kernels that leave zeros out."""
 
 
 def _filled(*shape: int) -> np.ndarray:

@@ -7,6 +7,8 @@ and how far apart depends on the work (``task_words.json`` spread).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 BANK, BANKS = 16, 64
 PERIOD = BANK * BANKS
 _ROWS_OF_MAC, _ROWS_OF_PLANAR = 8, 4
@@ -26,7 +28,7 @@ def pad_of(line: int, rows: int, distance: int, step: int = 1) -> int:
         return 0
     for pad in range(0, PERIOD, BANK):
         places = sorted(row * step * (line + pad) // BANK % BANKS for row in range(rows))
-        gaps = [after - before for before, after in zip(places, places[1:], strict=False)]
+        gaps = [after - before for before, after in pairwise(places)]
         if min([*gaps, places[0] + BANKS - places[-1]]) >= distance:
             return pad
     return 0

@@ -12,8 +12,7 @@ from math import prod
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.forms import Form
-from aneforge.codegen.plan import FIRST, Kernel, Scratch, Streams, TaskBuffer, TaskPlan, Waits
-from aneforge.codegen.stream import is_indexed
+from aneforge.codegen.plan import Kernel, Scratch, Streams, TaskBuffer, TaskPlan
 from aneforge.codegen.words import patch_of, sharing_of
 
 _TURNED_SECOND = 0x200
@@ -27,88 +26,10 @@ _NARROW_PATCH = 4
 """A reduction reads its rows as narrow patches do, however wide its map is."""
 _PASS = 32
 """Rows that a planar task takes at a time where its rows do not fit."""
-_SOURCE_OF_MAC, _RESULT_OF_MAC, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR = 0x10, 0x20, 0x100000, 0x400000
-Region = tuple[int, int]
 
 
 def _up(value: int, step: int) -> int:
     return -(-value // step) * step
-
-
-def region_of(buffer: TaskBuffer) -> Region:
-    """Where a tensor lies in scratch."""
-    place = buffer.scratch
-    return place.base, place.base + max(place.row, place.depth) * buffer.height
-
-
-@dataclass
-class Ran:
-    """What the last task of each engine had in scratch; None where no task of it ran."""
-
-    mac: tuple[Region, Region] | None = None
-    planar: tuple[Region, Region] | None = None
-
-
-class Hazards:
-    """Which earlier tasks use the places in scratch that a task reads and writes.
-
-    Published programs set a bit for each engine's last source and result: a source that comes from memory, and a
-    result, must wait for both of the other engine; a source that lies there waits for the task that made it.
-    """
-
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self.ran = Ran()
-        self.count = 0
-
-    def waits(self, plan: TaskPlan) -> Waits:
-        """The bits of a task, which then counts as the last one of its engine."""
-        first = self.count == 0
-        waits = Waits() if first else self._waits(plan)
-        if first and not plan.result.in_memory and plan.engine == "planar" and not is_indexed(self.dialect.generation):
-            waits = Waits()
-        regions = region_of(plan.source), region_of(plan.result)
-        if plan.engine == "mac":
-            self.ran.mac = regions
-        else:
-            self.ran.planar = regions
-        self.count += 1
-        return waits
-
-    def _waits(self, plan: TaskPlan) -> Waits:
-        source = self._of(plan.source, plan.engine, plan.source.in_memory)
-        second = 0 if plan.second is None else self._of(plan.second, plan.engine, plan.second.in_memory)
-        result = self._of(plan.result, plan.engine, True) if plan.result.in_memory else 0
-        if not self.dialect.configures_second:
-            source |= second
-        if not is_indexed(self.dialect.generation) and self.ran.mac is None:
-            unknown = _SOURCE_OF_MAC | _RESULT_OF_MAC
-            source |= unknown if plan.source.in_memory else 0
-            result |= unknown if plan.result.in_memory else 0
-        return Waits(source, second, result)
-
-    def _of(self, buffer: TaskBuffer, engine: str, is_written: bool) -> int:
-        bits = 0
-        place = region_of(buffer)
-        sides = (
-            ("mac", self.ran.mac, _SOURCE_OF_MAC, _RESULT_OF_MAC),
-            ("planar", self.ran.planar, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR),
-        )
-        for name, regions, of_source, of_result in sides:
-            if regions is None:
-                continue
-            source, result = regions
-            if is_written and name == engine:
-                continue
-            if is_written and _overlap(place, source):
-                bits |= of_source
-            if _overlap(place, result):
-                bits |= of_result
-        return bits
-
-
-def _overlap(one: Region, other: Region) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
 
 
 @dataclass(frozen=True)
@@ -190,7 +111,10 @@ class TaskBuilder:
         if result.in_memory and plan.transposes_result and plan.operation == "bypass":
             pitch = _up(2 * result.width, banks.BANK)
             line = pitch * result.channels
-            result, plan = replace(result, scratch=Scratch(cursor, pitch, line, line)), replace(plan, result_in_strides=True)
+            result, plan = (
+                replace(result, scratch=Scratch(cursor, pitch, line, line)),
+                replace(plan, result_in_strides=True),
+            )
         elif result.in_memory:
             result = replace(result, scratch=Scratch(cursor, 0, 0, 0))
         return replace(plan, source=source, result=result)
@@ -291,9 +215,4 @@ def copy_of(source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
 
 
 def table_of(source: TaskBuffer, result: TaskBuffer, name: str, streams: Streams) -> TaskPlan:
-    return TaskPlan(
-        0, 0, "mac", source, result, operation="bypass", activation="table", table=name, streams=streams
-    )
-
-
-__all__ = ["reduction_of", "FIRST", "TaskBuilder", "Hazards", "TaskSite", "copy_of", "plain", "region_of", "table_of"]
+    return TaskPlan(0, 0, "mac", source, result, operation="bypass", activation="table", table=name, streams=streams)

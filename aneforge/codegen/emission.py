@@ -15,18 +15,18 @@ import numpy as np
 
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar
 from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.building import TaskBuilder, TaskSite
 from aneforge.codegen.container import Container
-from aneforge.codegen.building import Hazards, TaskBuilder, TaskSite, copy_of, plain, reduction_of, region_of, table_of
 from aneforge.codegen.dialect import dialect_of, rate_of, written_generations
 from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
+from aneforge.codegen.hazards import finished
 from aneforge.codegen.headers import Following
-from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.placement import Memory, Placement, place_of
-from aneforge.codegen.plan import Streams, TaskBuffer, TaskPlan
+from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.reading import TaskReading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
+from aneforge.codegen.sequences import Sequences
 from aneforge.codegen.stream import is_indexed
-from aneforge.codegen.tables import bounds_bytes, table_bytes
 from aneforge.codegen.tasks import Task
 from aneforge.codegen.verdicts import kind_of, verdict_of
 from aneforge.codegen.words import UNKNOWN, task_of
@@ -41,12 +41,8 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
-_LINE, _CORES = 64, 16
+_CORES = 16
 _FRAME, _PACKED_AT = 16, 16
-_CONSTANT_BAR, _TURNED_SECOND = 1, 0x200
-_LN_2 = 0.6931471805599453
-_WEIGHTS_OF_TASK = 1 << 20
-"""Bytes of weights that one task of a product reads in published programs."""
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -111,8 +107,7 @@ class _Writer:
         self.dialect = dialect_of(generation)
         self.placement = Placement(program, generation)
         self.items: list[_Item] = []
-        self.constants = bytearray()
-        self.tiles: list[tuple[int, int]] = []
+        self.sequences = Sequences(generation)
         self.arrays: dict[str, np.ndarray] = {}
         self.encoded: dict[str, Any] = {}
         self.memory: Memory[int | str] = Memory()
@@ -151,28 +146,30 @@ class _Writer:
         tensors = [self.placement.buffer(name) for name in (*names, layer.number)]
         if any(tensor.in_memory and tensor.row % MEMORY_LINE for tensor in tensors):
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
-        before, tiles = len(self.constants), len(self.tiles)
+        constants = self.sequences.constants
+        before, tiles = len(constants), len(self.sequences.tiles)
         plans: list[TaskPlan] = []
         rules: dict[str, None] = {}
         reads_back = not is_indexed(self.generation) and not form.reads_text
         for part, result in _passes(form, tensors[-1], layer.passes):
-            start = len(self.constants)
+            start = len(constants)
             site = TaskSite(
                 self.dialect,
                 self.placement.free(layer),
                 rate_of(self.program.target.name, self.generation),
-                first_tensor_bar(self.generation) + len(self.placement.tensors) if self.dialect.kernel_section else None,
+                first_tensor_bar(self.generation) + len(self.placement.tensors)
+                if self.dialect.kernel_section
+                else None,
             )
             builder = TaskBuilder(site, number + len(plans))
-            rule = self._build(builder, part, tensors[:-1], result)
+            rule = self.sequences.add(builder, part, tensors[:-1], result)
             problem = self._problem(layer, builder.plans[-1], part, names, start) if reads_back else ""
             if problem:
-                del self.constants[before:], self.tiles[tiles:]
+                self.sequences.cut(before, tiles)
                 return problem
             plans += builder.plans
             rules[rule] = None
-        is_inner = 0 < layer.number < len(self.program.layers) - 1
-        sampled = _sampled(form, plans, is_inner, any(self._is_reshaped(name) for name in names))
+        sampled = _sampled(form, plans, layer.passes, any(self._is_reshaped(name) for name in names))
         first, rule = plans[0].number, "; ".join(filter(None, rules))
         record = TaskRecord(layer.number, first, kind_of(form), True, sampled, rule, "", layer.sources, len(plans))
         return _Item(layer, plans, record, "" if reads_back else self._text(layer), form)
@@ -184,137 +181,6 @@ class _Writer:
         layer = self.program.layers[name]
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
-    def _build(self, builder: TaskBuilder, form: Form, operands: list[TaskBuffer], result: TaskBuffer) -> str:
-        """Adds the tasks of a form; returns the rule that its constants are laid out by."""
-        source = operands[0]
-        second = operands[1] if len(operands) > 1 else None
-        parts = 1 if form.kernel.is_depthwise else form.kernel.groups
-        if form.images > 1 or parts > 1:
-            source, result = _image(source, max(form.images, parts)), _image(result, max(form.images, parts))
-            if second is not None and form.operands[1].shape[0] == form.images:
-                second = _image(second, form.images)
-        if form.name == "division":
-            assert second is not None
-            return self._divide(builder, form, source, second, result)
-        if form.name == "logarithm":
-            streams, rule = self._table(form.activation)
-            between = builder.temporary(*source.extents)
-            builder.add(table_of(source, between, form.activation, streams))
-            builder.add(replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2)))
-            return rule
-        if form.axes:
-            builder.add(reduction_of(form, source, result))
-            return ""
-        if form.turns_source:
-            return self._matrix(builder, form, source, result)
-        if form.vector is not None:
-            return self._by_vector(builder, form, source, result)
-        if form.mask and not self.dialect.configures_second and second is not None and second.in_memory:
-            between = builder.temporary(*second.extents)
-            builder.add(copy_of(second, between))
-            second = between
-        plan = plain(form, source, result, second)
-        streams, lanes, rule = self._streams(form)
-        builder.add(replace(plan, streams=streams, lanes=lanes))
-        return rule
-
-    def _divide(
-        self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
-    ) -> str:
-        """The reciprocal of the second operand by a table, then the product."""
-        streams, rule = self._table("invert")
-        between = builder.temporary(*second.extents)
-        task = builder.add(table_of(second, between, "invert", streams))
-        assert task.table == "invert"
-        builder.add(plain(form, source, result, between))
-        return rule
-
-    def _matrix(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
-        """Turns the matrix, then multiplies it: a task for each mebibyte of weights, in the order of the columns."""
-        assert form.weights is not None
-        rows, columns = source.channels, source.width
-        turned = builder.turned(rows, columns)
-        builder.add(replace(copy_of(source, turned), transposes_result=True))
-        step = max(_CORES, _WEIGHTS_OF_TASK // (2 * columns))
-        rules: dict[str, None] = {}
-        for first in range(0, len(form.weights), step):
-            bias = None if form.bias is None else form.bias[first : first + step]
-            part = replace(form, weights=form.weights[first : first + step], bias=bias)
-            assert part.weights is not None
-            plan = plain(part, turned, _columns(result, first, len(part.weights)))
-            streams, lanes, rule = self._streams(part)
-            builder.add(replace(plan, streams=streams, lanes=lanes))
-            rules[rule] = None
-        return "; ".join(rules)
-
-    def _by_vector(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
-        """A number for each channel, from the constants: a row of offsets, a row of gains. Later generations read the
-        row that does something; earlier ones copy both into scratch."""
-        assert form.vector is not None
-        start = self._behind()
-        packed = pack_scale(*form.vector)
-        self.constants += packed.data
-        channels = len(form.vector[0])
-        row = _up(2 * channels, _LINE)
-        constant = TaskBuffer(1, 2, channels, row, 2 * row, 2 * row, source.scratch, _CONSTANT_BAR, start)
-        plan = replace(plain(form, source, result), operation="add", mask=_TURNED_SECOND, is_vector=True)
-        if self.dialect.configures_second:
-            builder.add(replace(plan, second=constant))
-        else:
-            between = builder.temporary(1, 2, channels)
-            builder.add(copy_of(constant, between))
-            builder.add(replace(plan, second=between))
-        return f"offsets and gains by rows ({packed.evidence})"
-
-    def _table(self, name: str) -> tuple[Streams, str]:
-        """A table behind the other constants, for a task of its own."""
-        form = Form("activation", "mac", "bypass", (), activation=name)
-        streams, _, rule = self._streams(form, cores=_CORES)
-        return streams, rule
-
-    def _streams(self, form: Form, cores: int | None = None) -> tuple[Streams, int, str]:
-        """Puts the kernel and the table of a form behind the other constants."""
-        coefficients: tuple[tuple[int, int], ...] = ()
-        table, lanes, rules = b"", 1, []
-        if form.activation not in ("none", "relu"):
-            if form.table is not None:
-                table = bounds_bytes(form.table)
-                rules.append(f"table of {form.activation} (formula)")
-            else:
-                content = table_bytes(form.activation, self.generation)
-                table = content.data
-                rules.append(f"table of {form.activation} ({content.evidence})")
-        base = self._behind() if is_indexed(self.generation) else 0
-        start = self._behind()
-        heads = self.dialect.table_in_streams
-        if form.weights is not None:
-            shape = form.operands[0].shape
-            side = None if form.transposes else max(shape[3:])  # a product has no map
-            packed = pack_convolution(form.weights, form.kernel.groups, form.bias, form.kernel.stride, side)
-            head = table if heads in ("all", "weights") else b""
-            for offset, size in packed.streams:
-                at = len(self.constants)
-                self.constants += head + packed.data[offset : offset + size]
-                coefficients += ((at - base, len(head) + size),)
-            table = b"" if head else table
-            self.tiles += [(base + at, size) for at, size in coefficients]
-            lanes = packed.lanes
-            rules.insert(0, f"kernel by {packed.rule} ({packed.evidence})")
-        place = None
-        if table and heads == "all":
-            count = min(_CORES, form.operands[0].shape[2] if cores is None else cores)
-            coefficients = ((start, len(table)),) * count
-            self.constants += table + bytes((count - 1) * len(table))
-        elif table:
-            start = self._behind()
-            self.constants += table
-            place = start - base, len(table)
-        return Streams(coefficients, place, base), lanes, "; ".join(rules)
-
-    def _behind(self) -> int:
-        self.constants += bytes(-len(self.constants) % _LINE)
-        return len(self.constants)
-
     def _problem(self, layer: ProgramLayer, plan: TaskPlan, form: Form, names: list[int | str], start: int) -> str:
         """What the reader would get wrong of a task; empty where it gives the layer back. ``start`` is where its
         constants begin."""
@@ -325,7 +191,7 @@ class _Writer:
         )
         try:
             task = task_of(replace(plan, streams=own), self.generation)
-            reading = read_task(task, bytes(self.constants[start:]))
+            reading = read_task(task, bytes(self.sequences.constants[start:]))
         except ContainerError as error:
             return str(error)
         if place_of(plan.result) != reading.result.place:
@@ -392,10 +258,10 @@ class _Writer:
             self.generation,
             self.placement.tensors,
             tasks,
-            bytes(self.constants),
+            bytes(self.sequences.constants),
             self.placement.scratch_bytes,
             cycles=sum(task.header.get("ExeCycles", 0) for task in tasks),
-            tiles=self.tiles,
+            tiles=self.sequences.tiles,
             debug=self._debug(),
         )
         return assemble(parts)
@@ -410,7 +276,7 @@ class _Writer:
                 item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form, item.layer.passes))
 
     def _tasks(self) -> Iterator[Task]:
-        plans = self._finished([plan for item in self.items for plan in item.plans])
+        plans = finished([plan for item in self.items for plan in item.plans], self.dialect)
         place = _FRAME if is_indexed(self.generation) else 0
         step = _PACKED_AT if is_indexed(self.generation) else _TASKS_AT
         places, tasks = [], []
@@ -425,42 +291,6 @@ class _Writer:
             more = number + 1 < len(plans)
             following = Following(places[number + 1], len(tasks[number + 1].words)) if more else None
             yield task_of(plan, self.generation, places[number], following)
-
-    def _finished(self, plans: list[TaskPlan]) -> list[TaskPlan]:
-        """Plans with what depends on the tasks around them: what they wait for, hand over and leave behind."""
-        hazards, finished = Hazards(self.dialect), []
-        last_use: dict[int, int] = {}
-        for plan in plans:
-            for tensor in (plan.source, plan.second):
-                if tensor is not None and not tensor.in_memory:
-                    last_use[tensor.scratch.base] = plan.number
-        alive: dict[int, tuple[int, int]] = {}
-        for place, plan in enumerate(plans):
-            behind = plans[place + 1] if place + 1 < len(plans) else None
-            handed = (
-                not is_indexed(self.generation)
-                and behind is not None
-                and plan.engine == behind.engine == "mac"
-                and plan.source.in_memory
-                and not plan.result.in_memory
-                and not behind.source.in_memory
-                and behind.source.scratch.base == plan.result.scratch.base
-                and (last_use.get(plan.result.scratch.base) == behind.number or behind.operation == "convolution")
-            )
-            before = finished[-1] if finished else None
-            plan = replace(
-                plan,
-                count=len(plans),
-                result_is_handed=handed,
-                source_is_handed=before is not None and before.result_is_handed,
-                waits=hazards.waits(plan),
-            )
-            if not plan.result.in_memory:
-                alive[plan.result.scratch.base] = region_of(plan.result)
-            read = [region_of(tensor) for tensor in (plan.source, plan.second) if tensor and not tensor.in_memory]
-            alive = {start: part for start, part in alive.items() if last_use.get(start, -1) > plan.number}
-            finished.append(replace(plan, kept=(*alive.values(), *read)))
-        return finished
 
     def _debug(self) -> bytes:
         for port in self.program.inputs:
@@ -480,24 +310,6 @@ class _Writer:
             ],
         }
         return debug_bytes(content, self.arrays)
-
-
-def _columns(tensor: TaskBuffer, first: int, count: int) -> TaskBuffer:
-    """Some columns of a matrix."""
-    if tensor.in_memory:
-        return replace(tensor, width=count, offset=tensor.offset + 2 * first)
-    scratch = replace(tensor.scratch, base=tensor.scratch.base + 2 * first)
-    return replace(tensor, width=count, scratch=scratch)
-
-
-def _image(tensor: TaskBuffer, images: int) -> TaskBuffer:
-    """One image, or one group of channels, of a tensor."""
-    channels = tensor.channels // images
-    return replace(tensor, channels=channels, total=tensor.plane * channels)
-
-
-def _up(value: int, step: int) -> int:
-    return -(-value // step) * step
 
 
 def _fitting(buffer: TaskBuffer) -> TaskBuffer:
@@ -541,17 +353,9 @@ def _passes(form: Form, result: TaskBuffer, passes: int) -> list[tuple[Form, Tas
     return parts
 
 
-def _sampled(form: Form, plans: list[TaskPlan], is_inner: bool, is_reshaped: bool) -> tuple[str, ...]:
-    plan, names = plans[0], list(form.sampled)
-    if is_inner or len(plans) > 2:
-        names.append("header")
-    if len(plans) > 1:
-        names.append("passes")
-    if is_reshaped:
-        names.append("views")
-    if plan.second is not None and not plan.second.in_memory:
-        names.append("scratch.second")
-    return tuple(dict.fromkeys(names))
+def _sampled(form: Form, plans: list[TaskPlan], passes: int, is_reshaped: bool) -> tuple[str, ...]:
+    more = {"passes": passes > 1, "views": is_reshaped, "tiles": any(plan.tile is not None for plan in plans)}
+    return (*form.sampled, *(name for name, holds in more.items() if holds))
 
 
 def _differs(reading: TaskReading, layer: ProgramLayer, form: Form) -> str:

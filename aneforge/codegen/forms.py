@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -64,7 +64,9 @@ class Form:
             or self.table
             or self.images > 1
             or self.turns_source
-            or self.name in ("division", "logarithm", "absolute", "reduction")
+            or self.axes
+            or self.post_scale != 1
+            or self.name in ("division", "logarithm", "absolute")
         )
 
 
@@ -122,7 +124,9 @@ def _elementwise(ops: list[Op]) -> Form | str:
     if images > 1 and right.shape[0] not in (1, images):
         return "a batch of another size has no published words"
     activation = "relu" if rest else "none"
-    return Form(name, "planar", operation, (left, right), activation=activation, sampled=sampled, mask=mask, images=images)
+    return Form(
+        name, "planar", operation, (left, right), activation=activation, sampled=sampled, mask=mask, images=images
+    )
 
 
 def _behind(rest: list[Op]) -> str:
@@ -181,6 +185,8 @@ def _reduction(ops: list[Op]) -> Form | str:
     _, height, width = primary.attrs["ksize"]
     _, _, top, _, left, _ = primary.attrs["padding"]
     kernel = Kernel(height, width, effective_stride(primary.shape, primary.attrs["stride"]), top, left)
+    if primary.kind == "average_pool" and any(primary.attrs["padding"]) and not primary.attrs.get("inc_pad"):
+        return "a mean that does not count its padding has no published words"
     problem = _unfit(kernel)
     return problem or Form("pool", "planar", primary.kind, (primary.operands[0],), kernel, sampled=("planar.pool",))
 
@@ -238,64 +244,59 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
     source = rest[0].operands[0] if rest[0].operands else None
     if source is None or source.kind == "const_in":
         return f"{rest[0].kind} of a constant has no published words"
-    kernel, weights, bias = Kernel(), None, None
-    name, operation, sampled = "bypass", "bypass", []
+    form = Form("bypass", "mac", "bypass", (source,))
     if rest[0].kind == "convolution":
-        primary = rest.pop(0)
-        if any(operand.kind != "const_in" for operand in primary.operands[1:]):
-            return "a kernel that is computed has no published words"
-        if any(module.weights[operand.attrs["weight"]].encoded for operand in primary.operands[1:]):
-            return "a kernel in a compressed form has no published words"
-        kernel = _kernel_of(primary)
-        problem = _unfit(kernel)
-        if problem:
-            return problem
-        weights = _constant(module, primary.operands[1])[:, 0]
-        if len(primary.operands) > 2:
-            bias = _constant(module, primary.operands[2]).reshape(-1)
-            if len(bias) != len(weights):
-                return "one bias for all channels has no published words"
-            bias = bias if bias.view(np.uint16).any() else None
-        name, operation = "convolution", "convolution"
-        sampled += ["depthwise"] if kernel.is_depthwise else ["groups"] if kernel.groups > 1 else []
-    activation, transposes = "none", False
-    table, post_scale = None, 1.0
-    if rest and rest[0].kind == "abs" and operation == "bypass" and len(rest) == 1:
+        found = _convolution(rest.pop(0), module)
+        if isinstance(found, str):
+            return found
+        form = found
+    elif len(rest) == 1 and rest[0].kind == "abs":
         return Form("absolute", "planar", "abs", (source,))
-    if rest and rest[0].kind == "log2" and rest[0].attrs.get("base_e") and len(ops) == 1:
+    elif len(rest) == 1 and rest[0].kind == "log2" and rest[0].attrs.get("base_e"):
         return Form("logarithm", "mac", "bypass", (source,), activation="log2")
-    if rest and rest[0].kind == "leaky_relu" and len(rest[0].operands) == 1:
-        table = ActivationTable(slope=float(rest.pop(0).attrs["negative_slope"]))
-        activation = "leaky_relu"
-        name = name if operation == "convolution" else "activation"
-    elif rest and rest[0].kind == "exp2" and rest[0].attrs.get("base_e") and operation == "bypass":
-        rest.pop(0)
-        activation, name, post_scale = "exp2", "activation", _LOG2_E
-    elif rest and (rest[0].kind == "relu" or (rest[0].kind in tabulated() and not rest[0].attrs)):
-        activation = rest.pop(0).kind
-        name = name if operation == "convolution" else "activation"
+    form = _activated(form, rest)
     if rest and rest[0].kind == "transpose" and rest[0].attrs["transpose_list"] == TURNED:
         rest.pop(0)
-        transposes = True
-        name = name if operation == "convolution" or activation != "none" else "transpose"
-    if rest or (operation == "bypass" and activation == "none" and not transposes):
+        name = form.name if form.name != "bypass" else "transpose"
+        form = replace(form, name=name, transposes=True)
+    if rest or form.name == "bypass":
         return f"{(rest or ops)[0].kind} has no published words"
-    if transposes and operation == "bypass":
-        sampled.append("scratch.matrix")
-    return Form(
-        name,
-        "mac",
-        operation,
-        (source,),
-        kernel,
-        weights,
-        bias,
-        activation,
-        transposes,
-        tuple(sampled),
-        table=table,
-        post_scale=post_scale,
-    )
+    return form
+
+
+def _convolution(op: Op, module: Module) -> Form | str:
+    if any(operand.kind != "const_in" for operand in op.operands[1:]):
+        return "a kernel that is computed has no published words"
+    if any(module.weights[operand.attrs["weight"]].encoded for operand in op.operands[1:]):
+        return "a kernel in a compressed form has no published words"
+    if max(op.attrs["dilation_rates"]) > 1 or op.attrs["kernel_sizes"][0] != 1:
+        return "a dilation or a depth of a kernel has no published words"
+    kernel = _kernel_of(op)
+    problem = _unfit(kernel)
+    if problem:
+        return problem
+    weights, bias = _constant(module, op.operands[1])[:, 0], None
+    if len(op.operands) > 2:
+        bias = _constant(module, op.operands[2]).reshape(-1)
+        if len(bias) != len(weights):
+            return "one bias for all channels has no published words"
+        bias = bias if bias.view(np.uint16).any() else None
+    return Form("convolution", "mac", "convolution", (op.operands[0],), kernel, weights, bias)
+
+
+def _activated(form: Form, rest: list[Op]) -> Form:
+    """The form with the activation that comes next, which is taken from ``rest``."""
+    if not rest:
+        return form
+    op, name = rest[0], form.name if form.operation == "convolution" else "activation"
+    if op.kind == "leaky_relu" and len(op.operands) == 1:
+        table = ActivationTable(slope=float(rest.pop(0).attrs["negative_slope"]))
+        return replace(form, name=name, activation="leaky_relu", table=table)
+    if op.kind == "exp2" and op.attrs.get("base_e") and form.operation == "bypass":
+        return replace(form, name=name, activation=rest.pop(0).kind, post_scale=_LOG2_E)
+    if op.kind == "relu" or (op.kind in tabulated() and not op.attrs):
+        return replace(form, name=name, activation=rest.pop(0).kind)
+    return form
 
 
 def _kernel_of(op: Op) -> Kernel:

@@ -1,8 +1,8 @@
 """Weights as the engine reads them: one copy, a stream for each core, in tiles of 64 bytes.
 
-Output channels are cut into *planes* of ``lanes`` channels. A plane holds a row of ``lanes`` halfwords for each step of
-the reduction, behind a row of biases where there are any. Planes are dealt to the 16 cores in turn; a core's stream is
-its planes, one after the other. What differs:
+Output channels are cut into *planes* of ``lanes`` channels. A plane holds a row of ``lanes`` halfwords for each step
+of the reduction, behind a row of biases where there are any. Planes are dealt to the 16 cores in turn; a core's stream
+is its planes, one after the other. What differs:
 
 =========  ========================================================  ====================
 rule       channels of a plane                                       rounded to 64 bytes

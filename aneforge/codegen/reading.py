@@ -11,8 +11,8 @@ import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.dialect import meaning_of
-from aneforge.codegen.packing import unpack_convolution
 from aneforge.codegen.forms import TURNED, effective_padding
+from aneforge.codegen.packing import unpack_convolution
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.tables import activation_of
 from aneforge.codegen.tasks import Task

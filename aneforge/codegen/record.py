@@ -135,7 +135,9 @@ def rows_of(container: Container) -> list[dict[str, Any]]:
     contents = container.contents(section)
     try:
         rows = read_debug(contents.data, contents.start)[0]["layers"]
-        return [row for row in rows if row["task"] is not None and {"form", "verdict", "expressed", "passes"} <= set(row)]
+        return [
+            row for row in rows if row["task"] is not None and {"form", "verdict", "expressed", "passes"} <= set(row)
+        ]
     except (ContainerError, KeyError, TypeError):
         return []
 

@@ -6,16 +6,14 @@ are :data:`SAMPLED`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.names import target
-from aneforge.codegen.dialect import Dialect, dialect_of, resolved
+from aneforge.codegen.dialect import Dialect, resolved
 from aneforge.codegen.headers import Following, header_of
 from aneforge.codegen.plan import TaskBuffer, TaskPlan
-from aneforge.codegen.registers import register_map
+from aneforge.codegen.scratch_words import put_scratch
 from aneforge.codegen.sharing import (
     DEALT_COLUMNS_LOG,
     Sharing,
@@ -26,25 +24,16 @@ from aneforge.codegen.sharing import (
     shared_by_turn,
     turning_lanes,
 )
-from aneforge.codegen.stream import Command, encode, grouped, is_indexed
+from aneforge.codegen.stream import Command, encode, is_indexed
+from aneforge.codegen.task_words import TaskWords
 from aneforge.codegen.tasks import Task, header_fields
 
 SAMPLED: dict[str, str] = {
-    "task.share_preferred": "row sharing: two settings are published, one for windows and one for transposes",
-    "task.small_source": "set for sources of up to eight columns in the published programs",
-    "scratch.source.row": "a row that would fall on the same banks as the one before is moved on",
-    "header": "events of tasks between the first and the last of a program are not published",
-    "mac.kernel": "bits 16 and 28 are set from h16 on where a task loads a table or weights",
-    "planar.pool": "the pooling code stands where the map of h14 has it; no program of h13 that pools is published",
-    "planar.reduction": "the operation of a reduction is the code of the same operation on two sources",
-    "planar.relu": "the bit is in the map; no program that sets it is published",
-    "depthwise": "written as a bypass is: one input channel for each output channel",
-    "groups": "the number of groups as the map has it; no program with groups is published",
-    "mac.bias": "the bit is in the map; no program that sets it is published",
-    "scratch.second": "a second source in scratch is configured as the first; no such program is published",
+    "planar.pool": "the pooling code stands where the map of h14 has it; no program that pools is published (U244)",
+    "planar.relu": "the bit is in the map; no program that sets it is published (U244)",
     "views": "a tensor is read under another shape where it lies; published programs read each as it was written",
     "passes": "a kernel in passes is one task for each part of the output channels; no such program is published",
-    "scratch.matrix": "a matrix that is turned is read in lines of 256 bytes, as in the published product",
+    "tiles": "a map that does not fit is taken in tiles by a rule from two published programs (U240)",
 }
 """Words whose rule rests on a few published programs; the record of a build names those that it used."""
 
@@ -60,84 +49,15 @@ _ACTIVATIONS = {"none": 0, "relu": 1, "table": 2}
 _MEMORY_BAR = 4  # the register that words about memory are relocated against, where they are
 
 
-class _Words:
-    """Words of one task by address, as they are put."""
-
-    def __init__(self, generation: str) -> None:
-        self.generation = generation
-        self.dialect = dialect_of(generation)
-        self.map = register_map(generation)
-        self.values: dict[int, int] = {}
-        self.relocated: list[tuple[int, list[int], int]] = []
-        """(address, values, base-address register), in the order of the stream."""
-
-    def put(self, meaning: str, value: int | None) -> None:
-        """A field or a word by its meaning; nothing for None, or where the generation has no such register."""
-        found = resolved(self.generation, meaning)
-        if found is None or value is None:
-            return
-        register, field = found
-        assert register.address is not None
-        old = self.values.get(register.address, 0)
-        self.values[register.address] = value if field is None else field.write(old, value)
-
-    def mark(self, meaning: str, bits: int) -> None:
-        """Bits of a word that no field of the map has."""
-        found = resolved(self.generation, meaning)
-        assert found is not None
-        assert found[0].address is not None
-        self.values[found[0].address] = self.values.get(found[0].address, 0) | bits
-
-    def put_register(self, block: str, name: str, value: int) -> None:
-        address = self.map.register(block, name).address
-        assert address is not None
-        self.values[address] = value
-
-    def relocate(self, meaning: str, bar: int, *values: int) -> None:
-        """Words that the loader adds a base address to."""
-        found = resolved(self.generation, meaning)
-        if found is not None and found[0].address is not None:
-            self.relocated.append((found[0].address, list(values), bar))
-
-    def drop_defaults(self) -> None:
-        """Leave out words whose value is the one that registers have where nothing is written."""
-        if is_indexed(self.generation):
-            found = resolved(self.generation, "task.cores")
-            if found is not None and self.values.get(found[0].address or 0) == self.dialect.default_task:
-                del self.values[found[0].address or 0]
-
-    def commands(self) -> list[Command]:
-        if is_indexed(self.generation):
-            return [*self._sparse(), *(Command(place, values, bar=bar) for place, values, bar in self.relocated)]
-        return list(self._dense())
-
-    def _sparse(self) -> Iterator[Command]:
-        for name in self.map.order:
-            addresses = [register.address for register in self.map.blocks[name].registers]
-            writes = [(place, self.values[place]) for place in addresses if place is not None and place in self.values]
-            yield from grouped(writes)
-
-    def _dense(self) -> Iterator[Command]:
-        """Every block in full; a task without weights leaves the words of their streams out."""
-        for name in self.map.order:
-            block = self.map.blocks[name]
-            runs = [block.registers]
-            if name == "KernelDMASrc" and not self.values.get(block.registers[0].address or 0, 0):
-                runs = [block.registers[:18], block.registers[50:]]
-            for run in runs:
-                assert run[0].address is not None
-                yield Command(run[0].address, [self.values.get(register.address or 0, 0) for register in run])
-
-
 def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: Following | None = None) -> Task:
     """The task of a plan. ``offset`` is where it lies in the text, ``following`` what is known of the next one in the
     generations whose tasks form a chain."""
-    words = _Words(generation)
+    words = TaskWords(generation)
     if words.dialect.writes_every_register:
         _defaults(words)
     _common(words, plan)
     _memory(words, plan)
-    _scratch(words, plan)
+    put_scratch(words, plan)
     if words.dialect.writes_every_register and plan.second is not None:
         words.put("format.second", 2)
     (_planar if plan.engine == "planar" else _mac)(words, plan)
@@ -150,7 +70,7 @@ def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: Followi
     return Task(generation, header_of(plan, words.dialect, len(body), following or Following()), body, offset)
 
 
-def _filled(words: _Words, commands: list[Command], offset: int) -> list[Command]:
+def _filled(words: TaskWords, commands: list[Command], offset: int) -> list[Command]:
     """Published programs of h14 have filler in front of the base addresses wherever the task would end in the last
     16 bytes of a line of 64: the text begins with a frame, and tasks lie at multiples of 16."""
     filler = words.map.register("TileDMADst", "Spare0").address
@@ -164,7 +84,7 @@ def _filled(words: _Words, commands: list[Command], offset: int) -> list[Command
     return commands
 
 
-def _common(words: _Words, plan: TaskPlan) -> None:
+def _common(words: TaskWords, plan: TaskPlan) -> None:
     source, result = plan.source, untransposed(plan)
     if plan.is_reduction:
         result = source  # a reduction states the extents that it reads, twice
@@ -242,7 +162,7 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
     return shared_by_copy(source.channels, result.height, result.width)
 
 
-def _window(words: _Words, plan: TaskPlan) -> None:
+def _window(words: TaskWords, plan: TaskPlan) -> None:
     kernel, dialect = plan.kernel, words.dialect
     words.put("task.cores", active_cores(plan.outputs))
     words.put("task.transposes", int(plan.transposes_result))
@@ -276,13 +196,14 @@ def _window(words: _Words, plan: TaskPlan) -> None:
     words.put("task.small_source", int(sharing.is_small))
 
 
+_FORMAT_OF_NONE = 0x01000000
 _DEALT = 0x38
 """Of the word with the outputs a core: cores take rows."""
 _SIDE_BY_SIDE = 0x20000000
 """Of the word with the shared rows: several rows of a matrix are turned side by side."""
 
 
-def _kernel(words: _Words, plan: TaskPlan) -> None:
+def _kernel(words: TaskWords, plan: TaskPlan) -> None:
     kernel = plan.kernel
     words.put("kernel.width", kernel.width)
     words.put("kernel.height", kernel.height)
@@ -302,7 +223,7 @@ def _task_type(plan: TaskPlan) -> int:
     return _TASK_TYPES["two sources" if plan.second else "copy"]
 
 
-def _memory(words: _Words, plan: TaskPlan) -> None:
+def _memory(words: TaskWords, plan: TaskPlan) -> None:
     dialect, in_full = words.dialect, words.dialect.writes_every_register
     counted = plan.number << 16 if is_indexed(words.generation) else 0
     sides = (
@@ -338,7 +259,7 @@ def _memory(words: _Words, plan: TaskPlan) -> None:
         words.put("result.format", dialect.result_format)
 
 
-def _strides(words: _Words, side: str, tensor: TaskBuffer, plan: TaskPlan) -> None:
+def _strides(words: TaskWords, side: str, tensor: TaskBuffer, plan: TaskPlan) -> None:
     """Where registers are not always written, those of an axis with one element are left out."""
     in_full = words.dialect.writes_every_register
     if tensor.height > 1 or in_full:
@@ -354,75 +275,7 @@ def _strides(words: _Words, side: str, tensor: TaskBuffer, plan: TaskPlan) -> No
         words.put(f"{side}.group", tensor.total)
 
 
-_INTERLEAVED = 0x100
-_FROM_MEMORY, _TO_MEMORY, _IN_MEMORY_FORMAT, _TWO = 0x2, 0xA, 0x40, 0x01000000
-
-
-def _scratch(words: _Words, plan: TaskPlan) -> None:
-    dialect, source, second, result = words.dialect, plan.source, plan.second, plan.result
-    in_full = dialect.writes_every_register
-    two = second is not None and second.in_memory and source.in_memory
-    config = _INTERLEAVED | plan.waits.source
-    if source.in_memory:
-        config |= _FROM_MEMORY | _IN_MEMORY_FORMAT | (_TWO if two and dialect.marks_two_sources else 0)
-    elif plan.source_is_handed:
-        config |= _IN_MEMORY_FORMAT
-    beside = _INTERLEAVED | plan.waits.second
-    if second is not None and second.in_memory:
-        beside |= _FROM_MEMORY | _IN_MEMORY_FORMAT
-    _put_config(words, "source", config)
-    if dialect.configures_second:
-        _put_config(words, "second", beside)
-    for side, tensor in (("source", source), ("second", second)):
-        if tensor is None:
-            continue
-        place, staged = tensor.scratch, tensor.in_memory
-        if place.base or in_full:
-            words.put(f"scratch.{side}.base", place.base)
-        if staged or in_full or tensor.channels > 1:
-            words.put(f"scratch.{side}.channel", place.channel)
-        if staged or in_full or tensor.height > 1:
-            words.put(f"scratch.{side}.row", place.row)
-        if staged or in_full:
-            words.put(f"scratch.{side}.depth", place.depth)
-        if staged:
-            words.put(f"scratch.{side}.group", place.depth)
-    outcome = _INTERLEAVED | plan.waits.result
-    if result.in_memory:
-        outcome |= (_FROM_MEMORY if plan.result_in_strides else _TO_MEMORY) | _IN_MEMORY_FORMAT
-    elif in_full or plan.engine == "mac":
-        outcome |= _IN_MEMORY_FORMAT
-    _put_config(words, "result", outcome)
-    if result.in_memory and plan.result_in_strides:
-        words.put("scratch.result.channel", result.scratch.channel)
-        words.put("scratch.result.row", result.scratch.row)
-        words.put("scratch.result.depth", result.scratch.depth)
-        words.put("scratch.result.group", result.scratch.depth)
-    if not result.in_memory:
-        if in_full or result.channels > 1:
-            words.put("scratch.result.channel", result.scratch.channel)
-        if in_full or result.height > 1:
-            words.put("scratch.result.row", result.scratch.row)
-        if in_full:
-            words.put("scratch.result.depth", result.scratch.depth)
-    if result.scratch.base:
-        words.put_register("L2", "ResultBase", result.scratch.base)
-    if plan.reads_twice:
-        words.put("scratch.config", _SECOND_BEHIND_RELU)
-    if plan.operation == "reduce_max":
-        words.put("scratch.config", _LARGEST)
-
-
-_SECOND_BEHIND_RELU, _LARGEST = 0x10, 0x4
-_FORMAT_OF_NONE = 0x01000000
-
-
-def _put_config(words: _Words, side: str, value: int) -> None:
-    if words.dialect.writes_every_register or value != _INTERLEAVED:
-        words.put(f"scratch.{side}.config", value)
-
-
-def _planar(words: _Words, plan: TaskPlan) -> None:
+def _planar(words: TaskWords, plan: TaskPlan) -> None:
     dialect = words.dialect
     config = _planar_config(plan)
     if config or dialect.writes_every_register:
@@ -464,7 +317,7 @@ def _planar_config(plan: TaskPlan) -> int:
     return second << 18 | int(plan.activation == "relu") << 5 | code << 2 | pool
 
 
-def _mac(words: _Words, plan: TaskPlan) -> None:
+def _mac(words: TaskWords, plan: TaskPlan) -> None:
     dialect = words.dialect
     biased = plan.is_biased
     mode = (0x8 if biased else 0xC) if plan.operation == "bypass" else 0
@@ -491,7 +344,7 @@ _ABSOLUTE = 0x1C0
 _NARROW = 8
 
 
-def _constants(words: _Words, plan: TaskPlan) -> None:
+def _constants(words: TaskWords, plan: TaskPlan) -> None:
     dialect, streams = words.dialect, plan.streams
     counted = plan.number << 16 if is_indexed(words.generation) else 0
     if not plan.has_kernel:
@@ -518,7 +371,7 @@ def _constants(words: _Words, plan: TaskPlan) -> None:
 _SKIPS_ZEROS, _LAST_OF_KERNELS = 0x20, 0x80
 
 
-def _relocations(words: _Words, plan: TaskPlan) -> None:
+def _relocations(words: TaskWords, plan: TaskPlan) -> None:
     """What the loader adds base addresses to, in the order of published programs: constants, sources, result, and
     where a generation has them the words that configure memory."""
     generation, dialect = words.generation, words.dialect
@@ -526,7 +379,11 @@ def _relocations(words: _Words, plan: TaskPlan) -> None:
         return
     streams = plan.streams
     if plan.result.in_memory:
-        more = {} if plan.is_first else {name: value | plan.number << 16 for name, value in dialect.cache_words_later.items()}
+        more = (
+            {}
+            if plan.is_first
+            else {name: value | plan.number << 16 for name, value in dialect.cache_words_later.items()}
+        )
         for name, value in (dialect.cache_words | more).items():
             words.put_register("CacheDMA", name, value)
     constants = _constants_bar(plan, dialect)
@@ -557,7 +414,7 @@ def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
     return plan.constants_bar or max(tensor.bar for tensor in tensors if tensor and tensor.bar is not None) + 1
 
 
-def _defaults(words: _Words) -> None:
+def _defaults(words: TaskWords) -> None:
     """What a task that writes every register has where nothing says otherwise."""
     for name in (*(f"CoeffDMAConfig[{number}]" for number in range(16)), "BiasDMAConfig", "PostScaleDMAConfig"):
         words.put_register("KernelDMASrc", name, 0x80)
@@ -583,4 +440,3 @@ def _defaults(words: _Words) -> None:
     words.put("format.out", 2)
     words.put_register("TileDMASrc", "Src2DMAConfig", 0x8880)
     words.put_register("TileDMASrc", "unk40", 0x100)
-

@@ -1,9 +1,9 @@
 """Planes of a kernel that leave zeros out: what windows that step further than one read.
 
-A plane is a halfword of bias for each lane, the number of bytes of its body in three bytes, and the body, rounded up to
-64 bytes. The body has a slot for each lane in each step; for every eight slots a byte of marks, and then the halfwords
-that are not zero. Steps go by phase: taps of even rows and even columns first, then even and odd, odd and even, odd and
-odd, in a window whose sides are rounded up to even numbers.
+A plane is a halfword of bias for each lane, the number of bytes of its body in three bytes, and the body, rounded up
+to 64 bytes. The body has a slot for each lane in each step; for every eight slots a byte of marks, and then the
+halfwords that are not zero. Steps go by phase: taps of even rows and even columns first, then even and odd, odd and
+even, odd and odd, in a window whose sides are rounded up to even numbers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def read_plane(data: bytes, start: int, end: int, lanes: int, steps: int) -> tup
     head = start + 2 * lanes + _COUNT
     end = min(end, len(data))
     if head > end:
-        raise ContainerError(start, f"a plane of {lanes} lanes begins at {start:#x}, {end - start} bytes before its end")
+        raise ContainerError(
+            start, f"a plane of {lanes} lanes begins at {start:#x}, {end - start} bytes before its end"
+        )
     bias = np.frombuffer(data[start : start + 2 * lanes], "<u2")
     stop = head + int.from_bytes(data[head - _COUNT : head], "little")
     if stop > end:

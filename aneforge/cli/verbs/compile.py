@@ -42,8 +42,8 @@ def compile_(
     out: Annotated[
         str | None,
         out_option(
-            "Write the program to NAME.hwx, NAME.anef or NAME.anec, or the listing, the JSON and the backend code to a "
-            "folder.",
+            "Write the program to NAME.hwx, NAME.anef or NAME.anec, or the listing, the JSON and the backend code to "
+            "a folder.",
             "PLACE",
         ),
     ] = None,
