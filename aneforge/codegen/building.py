@@ -6,6 +6,7 @@ first source, the second and the result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -24,6 +25,7 @@ _DEALT, _DEALT_FROM = 2048, 128
 """Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
 _NARROW_PATCH = 4
 """A reduction reads its rows as narrow patches do, however wide its map is."""
+_OWN_MEMORY = 3
 _PASS = 32
 """Rows that a planar task takes at a time where its rows do not fit."""
 
@@ -41,6 +43,8 @@ class TaskSite:
     """Where scratch is free."""
     rate: float
     constants_bar: int | None
+    reserve: Callable[[int], int]
+    """Takes bytes of the program's own memory; gives where they begin."""
 
 
 class TaskBuilder:
@@ -92,7 +96,7 @@ class TaskBuilder:
         sharing = sharing_of(self.site.dialect, plan)
         if source.in_memory:
             channel = _up(2 * source.width, banks.BANK)
-            if source.height > 1 or plan.operation == "bypass":
+            if source.height > 1 or plan.operation == "bypass" or plan.kernel_bar is not None:
                 channel = min(channel, 2 * _STRIP if plan.rows_are_dealt else _STRIP)
             line = channel * source.channels
             tile = self._tile(plan, line)
@@ -100,6 +104,8 @@ class TaskBuilder:
                 tile = _DEALT // min(source.width, _STRIP)
             if tile is not None:
                 plan, pad = replace(plan, tile=tile), 0
+            elif plan.kernel_bar is not None:
+                pad = 0
             elif plan.operation == "convolution":
                 pad = banks.convolution_pad(line, sharing.most, plan.kernel.stride[0])
             else:
@@ -116,8 +122,14 @@ class TaskBuilder:
                 replace(plan, result_in_strides=True),
             )
         elif result.in_memory:
-            result = replace(result, scratch=Scratch(cursor, 0, 0, 0))
+            result = replace(result, scratch=_staged(result, cursor))
         return replace(plan, source=source, result=result)
+
+    def memory(self, like: TaskBuffer, lanes: int) -> TaskBuffer:
+        """A copy of a matrix in the program's own memory, some of its rows side by side."""
+        step = 2 * lanes * like.width
+        total = 2 * like.width * like.channels
+        return replace(like, row=step, plane=step, total=total, bar=_OWN_MEMORY, offset=self.site.reserve(total))
 
     def _tile(self, plan: TaskPlan, line: int) -> int | None:
         rows = _BUDGET // line
@@ -143,13 +155,20 @@ class TaskBuilder:
                 place = self._planar_place(second, start, patch)
                 second, cursor = replace(second, scratch=place), start + place.row * min(rows, second.height)
         if result.in_memory:
-            result = replace(result, scratch=Scratch(cursor, 0, 0, 0))
+            result = replace(result, scratch=_staged(result, cursor))
         return replace(plan, source=source, second=second, result=result)
 
     def _planar_place(self, tensor: TaskBuffer, base: int, patch: int) -> Scratch:
         channel = min(_up(2 * tensor.width, banks.BANK), _WIDE_PLANAR)
         line = channel * tensor.channels
         return Scratch(base, channel, line + banks.planar_pad(line, patch), line)
+
+
+def _staged(tensor: TaskBuffer, base: int) -> Scratch:
+    """Where a result lies on its way to memory."""
+    channel = _up(2 * tensor.width, banks.BANK)
+    line = channel * tensor.channels
+    return Scratch(base, channel, line, line)
 
 
 def plain(form: Form, source: TaskBuffer, result: TaskBuffer, second: TaskBuffer | None = None) -> TaskPlan:

@@ -41,6 +41,10 @@ class Dialect:
     cache_hint: int | None
     result_config: int
     buffer_mode: int
+    lanes_config: int
+    product_rows: int
+    lanes_bit: int
+    tensor_stream_config: int
     result_on_chip_config: int | None
     idle_mac_kernel: int | None
     idle_mac_config: int | None
@@ -233,6 +237,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
     # Constants.
     "constants.config": ("KernelDMASrc.MasterConfig",),
+    "constants.part": ("KernelDMASrc.KernelOCGStride", "KernelDMASrc.Reserved2"),
     "constants.base": ("KernelDMASrc.KernelBaseAddrLo",),
     "table.config": ("KernelDMASrc.NonLinearLutDMAConfig",),
     "table.place": ("KernelDMASrc.NonLinearLutBaseAddr",),

@@ -142,6 +142,8 @@ class _Writer:
     def _expressed(self, layer: ProgramLayer, form: Form, number: int) -> _Item | str:
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
+        if form.name == "product" and form.operands[0].shape[2] > self.dialect.product_rows:
+            return f"a product of more than {self.dialect.product_rows} rows of two tensors is not one task"
         names = [self.program.schedule.name_of(op) for op in form.operands]
         tensors = [self.placement.buffer(name) for name in (*names, layer.number)]
         if any(tensor.in_memory and tensor.row % MEMORY_LINE for tensor in tensors):
@@ -160,6 +162,7 @@ class _Writer:
                 first_tensor_bar(self.generation) + len(self.placement.tensors)
                 if self.dialect.kernel_section
                 else None,
+                self.placement.reserve,
             )
             builder = TaskBuilder(site, number + len(plans))
             rule = self.sequences.add(builder, part, tensors[:-1], result)

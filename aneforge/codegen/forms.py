@@ -66,7 +66,7 @@ class Form:
             or self.turns_source
             or self.axes
             or self.post_scale != 1
-            or self.name in ("division", "logarithm", "absolute")
+            or self.name in ("division", "logarithm", "absolute", "product")
         )
 
 
@@ -202,8 +202,10 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
     """A matrix by a constant, with a bias or an activation behind it."""
     primary, rest = ops[0], list(ops[1:])
     source, constants = primary.operands[0], primary.operands[1:]
+    if primary.kind == "matmul" and source.kind != "const_in" and constants[0].kind != "const_in":
+        return _product(primary, rest, module)
     if source.kind == "const_in" or any(operand.kind != "const_in" for operand in constants):
-        return f"{primary.kind} of two tensors has no published words that we write"
+        return f"{primary.kind} of these operands has no published words"
     if any(module.weights[operand.attrs["weight"]].encoded for operand in constants):
         return "a kernel in a compressed form has no published words"
     weights = _constant(module, constants[0]).reshape(constants[0].shape[2], constants[0].shape[4])
@@ -237,6 +239,32 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
         same_bias=same,
         turns_source=True,
     )
+
+
+def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
+    """A matrix by a matrix, both computed: the first one is the kernel."""
+    left, right = op.operands
+    if op.attrs.get("transpose_lhs"):
+        return "a product whose first matrix is turned has no published words that we write"
+    rows, columns = left.shape[2], left.shape[4]
+    turned = bool(op.attrs.get("transpose_rhs"))
+    if rows not in _PRODUCT_ROWS or left.shape[3] != 1 or right.shape[3] != 1:
+        return f"a product of {rows} rows of two tensors has no published words that we write"
+    if columns != right.shape[4 if turned else 2]:
+        return "a product of these shapes has no published words"
+    form = Form("product", "mac", "convolution", (left, right), turns_source=turned)
+    if rest and rest[0].kind == "gain_offset_control":
+        gain = _gain(rest[:1], module)
+        if isinstance(gain, str) or gain.numbers is None or gain.numbers[0]:
+            return "a factor or an offset behind a product that is not one number has no published words"
+        rest.pop(0)
+        form = replace(form, post_scale=gain.numbers[1])
+    form = _activated(form, rest)
+    return form if not rest else f"{rest[0].kind} behind a product has no published words"
+
+
+_PRODUCT_ROWS = (16, 32, 64, 128, 256, 512)
+"""Rows of the first matrix of a product of two tensors that one task takes; a generation may take fewer."""
 
 
 def _mac(ops: list[Op], module: Module) -> Form | str:

@@ -54,13 +54,13 @@ class Hazards:
     def _waits(self, plan: TaskPlan) -> Waits:
         source = self._of(plan.source, plan.engine, plan.source.in_memory)
         second = 0 if plan.second is None else self._of(plan.second, plan.engine, plan.second.in_memory)
-        result = self._of(plan.result, plan.engine, True) if plan.result.in_memory else 0
+        result = self._of(plan.result, plan.engine, True)
         if not self.dialect.configures_second:
             source |= second
         if not is_indexed(self.dialect.generation) and self.ran.mac is None:
             unknown = _SOURCE_OF_MAC | _RESULT_OF_MAC
             source |= unknown if plan.source.in_memory else 0
-            result |= unknown if plan.result.in_memory else 0
+            result |= unknown if plan.result.in_memory or plan.engine == "mac" else 0
         return Waits(source, second, result)
 
     def _of(self, buffer: TaskBuffer, engine: str, is_written: bool) -> int:
@@ -76,10 +76,10 @@ class Hazards:
             source, result = regions
             if is_written and name == engine:
                 continue
-            if is_written and _overlap(place, source):
-                bits |= of_source
             if _overlap(place, result):
                 bits |= of_result
+            if is_written and _overlap(place, source) and not (name == "planar" and bits & of_result):
+                bits |= of_source
         return bits
 
 
@@ -123,7 +123,7 @@ def _last_uses(plans: Sequence[TaskPlan]) -> dict[int, int]:
 
 def _hands_over(plan: TaskPlan, behind: TaskPlan | None, last_use: dict[int, int]) -> bool:
     """Whether a task gives its result to the next one by the queue of memory (U243)."""
-    if behind is None or not plan.engine == behind.engine == "mac" or not plan.source.in_memory:
+    if behind is None or not plan.is_first or not plan.engine == behind.engine == "mac" or not plan.source.in_memory:
         return False
     start = plan.result.scratch.base
     if plan.result.in_memory or behind.source.in_memory or behind.source.scratch.base != start:

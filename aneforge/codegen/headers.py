@@ -34,23 +34,25 @@ def header_of(plan: TaskPlan, dialect: Dialect, body: int, following: Following)
     generation = dialect.generation
     planar = plan.engine == "planar"
     cores = 0 if planar else 1 + active_cores(CORES if plan.rows_are_dealt else plan.outputs)
-    words = {"TID": plan.number, "ExeCycles": cycles(plan, dialect), "TSR": 1, "ENE": cores}
+    waits = plan.kernel_task is not None
+    words = {"TID": plan.number, "ExeCycles": cycles(plan, dialect), "TSR": 1, "ENE": cores, "TDE": int(waits)}
     if is_indexed(generation):
         header = header_values(generation, words)
-        header[0] |= (len(header) + body) << 16
+        header[0] |= (len(header) + waits + body) << 16
         header[-2] |= _needed(plan)
         header[-1] |= dialect.result_mark if plan.result.in_memory and plan.is_last else 0
     else:
         header = header_values(generation, words | _chain(plan, following))
         header[6] = _moves(plan)
         header[8] = _bases(plan) | cores << _ENGINE | (0 if plan.is_last else 1 << 23)
-        header[9] = _CONSTANT_BAR | _BASE_USED if plan.has_kernel else 0
+        bar = _CONSTANT_BAR if plan.kernel_bar is None else plan.kernel_bar
+        header[9] = bar | _BASE_USED if plan.has_kernel else 0
     place = "single" if plan.count == 1 else "first" if plan.is_first else "last" if plan.is_last else "middle"
     events, flags = dialect.events, dialect.flags
     which = ("single", "first", "middle", "last").index(place)
     header[2] = events[which]
     header[4] = flags[which] | _engine_flags(plan, dialect)
-    return header
+    return header if plan.kernel_task is None else [*header, plan.kernel_task]
 
 
 def _engine_flags(plan: TaskPlan, dialect: Dialect) -> int:
@@ -83,6 +85,8 @@ def _moves(plan: TaskPlan) -> int:
         word |= _TO_MEMORY
     if plan.is_last or plan.result_is_awaited:
         word |= _COMPLETE
+    if plan.kernel_task is not None:
+        word |= _TENSOR_KERNEL
     if plan.result_is_handed:
         word |= _COMPLETE | _ON_CHIP_HANDED
     return word

@@ -40,6 +40,7 @@ def matrix(rows: int, columns: int, scratch: Scratch, bar: int | None, row_bytes
 
 
 _MEMORY_BAR = 3
+_ALIGNED = 64
 _NOWHERE = Scratch(0, 0, 0, 0)
 _BYTES = ("uint8", "ui8")
 
@@ -63,9 +64,18 @@ class Placement:
         self._ports = _ports(program, names)
         self._tops = _tops(program)
         self._pitches = self._turned(program)
-        peak = max(self._tops.values(), default=0)
-        used = program.stats["memory_bytes"] + peak
-        self.scratch_bytes = -(-used // PAGE) * PAGE
+        self._used = program.stats["memory_bytes"] + max(self._tops.values(), default=0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The program's own memory, in whole pages."""
+        return -(-self._used // PAGE) * PAGE
+
+    def reserve(self, size: int) -> int:
+        """Takes bytes of the program's own memory; gives where they begin."""
+        start = -(-self._used // _ALIGNED) * _ALIGNED
+        self._used = start + size
+        return start
 
     def output_of(self, port: Port) -> Name:
         """The value that an output gives."""

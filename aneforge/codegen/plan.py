@@ -166,6 +166,13 @@ class TaskPlan:
     """Whether the result lies in scratch in strides of its own before it goes to memory."""
     mean_of: int = 1
     """How many numbers a mean is of."""
+    kernel_bar: int | None = None
+    """The base-address register of a kernel that is a tensor, or that an earlier task wrote; None for constants."""
+    kernel_offset: int = 0
+    kernel_task: int | None = None
+    """The number of the task that wrote the kernel."""
+    result_lanes: int = 1
+    """Rows of the result that lie side by side in memory: the form in which it is read as a kernel."""
     reads_twice: bool = False
     """Whether both sources are the same tensor, the second one behind a relu."""
 
@@ -178,6 +185,8 @@ class TaskPlan:
     @property
     def outputs(self) -> int:
         """Output channels that cores share."""
+        if self.kernel_bar is not None:
+            return self.result.channels
         if self.operation == "bypass":
             return self.result.channels if self.transposes_result else self.source.channels
         return self.result.width if self.transposes_result else self.result.channels * self.groups

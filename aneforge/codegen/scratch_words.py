@@ -37,7 +37,7 @@ def _configure(words: TaskWords, plan: TaskPlan) -> None:
         if second is not None and second.in_memory:
             beside |= _FROM_MEMORY | _IN_MEMORY_FORMAT
         _put_config(words, "second", beside)
-    outcome = _INTERLEAVED | plan.waits.result
+    outcome = _INTERLEAVED * plan.result_lanes | plan.waits.result
     if plan.result.in_memory:
         outcome |= (_FROM_MEMORY if plan.result_in_strides else _TO_MEMORY) | _IN_MEMORY_FORMAT
     elif dialect.writes_every_register or plan.engine == "mac":

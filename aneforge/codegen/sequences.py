@@ -56,6 +56,9 @@ class Sequences:
         if form.axes:
             builder.add(reduction_of(form, source, result))
             return ""
+        if form.name == "product":
+            assert second is not None
+            return self._product(builder, form, source, second, result)
         if form.turns_source:
             return self._matrix(builder, form, source, result)
         if form.vector is not None:
@@ -97,6 +100,28 @@ class Sequences:
             builder.add(replace(plan, streams=streams, lanes=lanes))
             rules[rule] = None
         return "; ".join(rules)
+
+    def _product(
+        self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
+    ) -> str:
+        """The first matrix is the kernel: it is copied to memory with the rows of a core side by side, unless a core
+        has one row. The second one may have to be turned first."""
+        lanes = max(1, min(8, source.channels // _CORES))
+        kernel, number = source, None
+        if lanes > 1 or not source.in_memory:
+            kernel = builder.memory(source, lanes)
+            copy = replace(plain(form, source, kernel), engine="planar", operation="copy", activation="none", table="")
+            number = builder.add(replace(copy, result_lanes=lanes, result_is_awaited=True)).number
+        if form.turns_source:
+            turned = builder.turned(second.channels, second.width)
+            builder.add(replace(copy_of(second, turned), transposes_result=True))
+            second = turned
+        _, _, rule = self._streams(replace(form, weights=None)) if form.activation != "none" else (None, 1, "")
+        size = 2 * lanes * source.width
+        streams = Streams(tuple((core * size, size) for core in range(_CORES)))
+        plan = replace(plain(form, second, result), transposes_result=False, streams=streams, lanes=lanes)
+        builder.add(replace(plan, kernel_bar=kernel.bar, kernel_offset=kernel.offset, kernel_task=number))
+        return rule
 
     def _by_vector(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
         """A number for each channel, from the constants: a row of offsets, a row of gains. Later generations read the

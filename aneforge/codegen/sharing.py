@@ -63,6 +63,11 @@ def shared_by_convolution(
     return Sharing(most, most, most) if repeats else Sharing(most)
 
 
+def shared_by_product(dialect: Dialect, rows: int, columns: int) -> Sharing:
+    """Of a product whose kernel is a tensor."""
+    return Sharing(is_small=rows * columns <= (dialect.small_pixels or 0))
+
+
 def shared_by_copy(channels: int, rows: int, columns: int) -> Sharing:
     """Of a table or a copy by the MAC engine: no more rows than a core has of all its channels together."""
     if rows == 1:

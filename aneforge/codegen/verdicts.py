@@ -56,7 +56,10 @@ def proven_forms(generation: str) -> tuple[str, ...]:
 def parts_of(form: Form) -> tuple[str, ...]:
     """The kind of work of a form, and what is added to it; each is proven by itself."""
     kind, more = form.name, []
-    if form.operation == "convolution":
+    if form.name == "product":
+        more += ["turned"] if form.turns_source else []
+        more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
+    elif form.operation == "convolution":
         kernel = form.kernel
         kind = "depthwise" if kernel.is_depthwise else "groups" if kernel.groups > 1 else kind
         kind = "matrix" if form.transposes else kind

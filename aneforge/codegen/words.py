@@ -21,6 +21,7 @@ from aneforge.codegen.sharing import (
     log_of,
     shared_by_convolution,
     shared_by_copy,
+    shared_by_product,
     shared_by_turn,
     turning_lanes,
 )
@@ -150,6 +151,8 @@ def untransposed(plan: TaskPlan) -> TaskBuffer:
 def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
     """The rows that cores share in a MAC task."""
     source, result = plan.source, untransposed(plan)
+    if plan.kernel_bar is not None:
+        return shared_by_product(dialect, result.height, result.width)
     if plan.operation == "convolution":
         window = (plan.kernel.height, plan.kernel.width)
         return shared_by_convolution(
@@ -185,6 +188,8 @@ def _window(words: TaskWords, plan: TaskPlan) -> None:
         words.put("unicast.channels", lanes)
         if lanes > 1:
             words.mark("task.word", _SIDE_BY_SIDE)
+    if plan.kernel_bar is not None and dialect.turns_in_lanes:
+        words.mark("task.word", _SIDE_BY_SIDE)
     if log_of(lanes) != dialect.default_lanes:
         words.put("outputs_per_core", log_of(lanes))
     sharing = sharing_of(dialect, plan)
@@ -249,6 +254,7 @@ def _memory(words: TaskWords, plan: TaskPlan) -> None:
     result = plan.result
     if result.in_memory or in_full:
         config = dialect.result_config & ~(dialect.buffer_mode if plan.result_in_strides else 0)
+        config |= dialect.lanes_config if plan.result_lanes > 1 else 0
         words.put("result.config", config | counted if result.in_memory else dialect.result_on_chip_config)
         if not (result.in_memory or plan.result_is_handed):
             words.put("result.format", _FORMAT_OF_NONE)
@@ -256,7 +262,8 @@ def _memory(words: TaskWords, plan: TaskPlan) -> None:
         _strides(words, "result", result, plan)
         if in_full:
             words.put("result.base", result.offset)
-        words.put("result.format", dialect.result_format)
+        lanes = plan.result_lanes
+        words.put("result.format", dialect.result_format + (((lanes << dialect.lanes_bit) - (1 << dialect.lanes_bit)) if lanes > 1 else 0))
 
 
 def _strides(words: TaskWords, side: str, tensor: TaskBuffer, plan: TaskPlan) -> None:
@@ -305,7 +312,7 @@ def _rounded_single(value: float) -> int:
 
 
 def _planar_config(plan: TaskPlan) -> int:
-    if plan.operation == UNKNOWN or plan.numbers is not None:
+    if plan.operation in (UNKNOWN, "copy") or plan.numbers is not None:
         return 0
     if plan.operation == "abs":
         return _ABSOLUTE
@@ -330,7 +337,9 @@ def _mac(words: TaskWords, plan: TaskPlan) -> None:
         words.put("mac.biased_table", 1)
     skips = _SKIPPED if plan.kernel.skips_zeros and plan.streams.coefficients else 0
     narrow = plan.operation == "convolution" and plan.kernel.is_point and plan.result.height == 1
-    if dialect.narrow_product and narrow and plan.result_columns <= _NARROW:
+    if plan.kernel_bar is not None:
+        words.put("mac.kernel", _TENSOR)
+    elif dialect.narrow_product and narrow and plan.result_columns <= _NARROW:
         words.mark("mac.config", dialect.narrow_product)
     elif plan.streams.coefficients:
         value = dialect.mac_kernel_with_weights
@@ -341,6 +350,8 @@ def _mac(words: TaskWords, plan: TaskPlan) -> None:
 
 _SKIPPED, _PLAIN_KERNEL, _LEAST = 0x100, 0x82, 0x11
 _ABSOLUTE = 0x1C0
+_TENSOR = 0x10082
+"""The kernel word of a product whose kernel is a tensor."""
 _NARROW = 8
 
 
@@ -348,6 +359,8 @@ def _constants(words: TaskWords, plan: TaskPlan) -> None:
     dialect, streams = words.dialect, plan.streams
     counted = plan.number << 16 if is_indexed(words.generation) else 0
     if not plan.has_kernel:
+        if plan.result_lanes > 1 and is_indexed(words.generation):
+            return
         if plan.engine == "planar" or (plan.activation == "relu" and is_indexed(words.generation)):
             words.put("constants.config", dialect.no_constants_config)
         return
@@ -359,10 +372,15 @@ def _constants(words: TaskWords, plan: TaskPlan) -> None:
     words.put("constants.config", config | number)
     for core, (start, size) in enumerate(streams.coefficients):
         place = f"[{core}]" if dialect.numbered_streams else str(core)
-        words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.stream_config | counted)
+        if plan.kernel_bar is None:
+            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.stream_config | counted)
+        elif not dialect.relocated:
+            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.tensor_stream_config | counted)
         if start or dialect.writes_every_register:
             words.put_register("KernelDMASrc", f"CoeffBaseAddr{place}", start)
         words.put_register("KernelDMASrc", f"CoeffBfrSize{place}", size)
+    if plan.kernel_bar is not None and is_indexed(words.generation):
+        words.put("constants.part", len(streams.coefficients) * streams.coefficients[0][1])
     if streams.table is not None:
         words.put("table.config", (dialect.table_config or 0) | counted)
         words.put("table.size", streams.table[1])
@@ -378,7 +396,7 @@ def _relocations(words: TaskWords, plan: TaskPlan) -> None:
     if not is_indexed(generation):
         return
     streams = plan.streams
-    if plan.result.in_memory:
+    if plan.result.in_memory and plan.result_lanes == 1:
         more = (
             {}
             if plan.is_first
@@ -387,11 +405,13 @@ def _relocations(words: TaskWords, plan: TaskPlan) -> None:
         for name, value in (dialect.cache_words | more).items():
             words.put_register("CacheDMA", name, value)
     constants = _constants_bar(plan, dialect)
-    if streams.coefficients:
+    if streams.coefficients and plan.kernel_bar is None:
         words.relocate("constants.base", constants, streams.base, 0)
     if streams.table is not None:
         words.relocate("table.base", constants, streams.base + streams.table[0], 0)
         words.relocate("table.place", constants, streams.base + streams.table[0])
+    if plan.kernel_bar is not None:
+        words.relocate("constants.base", plan.kernel_bar, plan.kernel_offset, 0)
     tensors = [("source", plan.source), ("second", plan.second), ("result", plan.result)]
     moved = [(side, tensor) for side, tensor in tensors if tensor is not None and tensor.bar is not None]
     for side, tensor in moved:
@@ -404,6 +424,12 @@ def _relocations(words: TaskWords, plan: TaskPlan) -> None:
             assert found is not None
             assert found[0].address is not None
             words.relocate(f"{side}.{dialect.relocated}", _MEMORY_BAR, words.values.pop(found[0].address, 0))
+        if plan.kernel_bar is not None:
+            for core in range(len(streams.coefficients)):
+                place = words.map.register("KernelDMASrc", f"CoeffDMAConfig{core}").address
+                assert place is not None
+                config = dialect.tensor_stream_config | plan.number << 16
+                words.relocated.append((place, [config], _MEMORY_BAR))
 
 
 def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
