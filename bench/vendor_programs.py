@@ -50,7 +50,11 @@ def graph_of(network: dict[str, Any], target: str = "") -> list[Any]:
     names in the order of their base registers."""
     if target == "h16g" and network.get("weight") == "runtime":
         network = {**network, "names": {"inputs": ["a", "b"], "output": "c"}}
-    elif target == "h16g" and network.get("second", [0])[-1:] == [1] if isinstance(network.get("second"), list) else False:
+    elif (
+        target == "h16g" and network.get("second", [0])[-1:] == [1]
+        if isinstance(network.get("second"), list)
+        else False
+    ):
         network = {**network, "names": {"inputs": ["b", "a"], "output": "c"}}
     built = _BUILDERS.get(network["op"], _unary)(network)
     if "then" in network:

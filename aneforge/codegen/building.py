@@ -122,7 +122,7 @@ class TaskBuilder:
                 replace(plan, result_in_strides=True),
             )
         elif result.in_memory:
-            result = replace(result, scratch=_staged(result, cursor))
+            result = replace(result, scratch=_staged(result, cursor, _STRIP))
         return replace(plan, source=source, result=result)
 
     def memory(self, like: TaskBuffer, lanes: int) -> TaskBuffer:
@@ -164,9 +164,9 @@ class TaskBuilder:
         return Scratch(base, channel, line + banks.planar_pad(line, patch), line)
 
 
-def _staged(tensor: TaskBuffer, base: int) -> Scratch:
+def _staged(tensor: TaskBuffer, base: int, widest: int = _WIDE_PLANAR) -> Scratch:
     """Where a result lies on its way to memory."""
-    channel = _up(2 * tensor.width, banks.BANK)
+    channel = min(_up(2 * tensor.width, banks.BANK), widest)
     line = channel * tensor.channels
     return Scratch(base, channel, line, line)
 

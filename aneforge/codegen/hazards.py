@@ -37,6 +37,7 @@ class Hazards:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.ran = Ran()
+        self.last = ""
         self.count = 0
 
     def waits(self, plan: TaskPlan) -> Waits:
@@ -49,12 +50,18 @@ class Hazards:
         else:
             self.ran.planar = regions
         self.count += 1
+        self.last = plan.engine
+        bits = waits.source | waits.second | waits.result
+        if not first and plan.engine == "mac" and bits & (_SOURCE_OF_PLANAR | _RESULT_OF_PLANAR):
+            self.ran.planar = None  # waited for once, it has ended for all that follow
         return waits
 
     def _waits(self, plan: TaskPlan) -> Waits:
         source = self._of(plan.source, plan.engine, plan.source.in_memory)
         second = 0 if plan.second is None else self._of(plan.second, plan.engine, plan.second.in_memory)
         result = self._of(plan.result, plan.engine, True)
+        if source & (_SOURCE_OF_PLANAR | _RESULT_OF_PLANAR):
+            result &= ~_SOURCE_OF_PLANAR  # the source has waited for it
         if not self.dialect.configures_second:
             source |= second
         if not is_indexed(self.dialect.generation) and self.ran.mac is None:
@@ -70,8 +77,8 @@ class Hazards:
             ("mac", self.ran.mac, _SOURCE_OF_MAC, _RESULT_OF_MAC),
             ("planar", self.ran.planar, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR),
         )
-        for name, regions, of_source, of_result in sides:
-            if regions is None:
+        for name, regions, of_source, of_result in sides if self.last == "mac" else sides[::-1]:
+            if regions is None or (bits and not is_written):  # what lies there is of the task that ran last
                 continue
             source, result = regions
             if is_written and name == engine:

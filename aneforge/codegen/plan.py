@@ -232,4 +232,5 @@ class TaskPlan:
         if self.tile is not None and self.source.in_memory:
             again = (-(-self.result.height // self.tile) - 1) * max(0, self.kernel.height - self.kernel.stride[0])
             moved += again * self.source.row * self.source.channels * times
-        return moved + self.streams.bytes
+        kernel = self.streams.bytes if self.kernel_bar is None else 2 * self.result.channels * self.source.channels
+        return moved + kernel

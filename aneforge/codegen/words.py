@@ -263,7 +263,10 @@ def _memory(words: TaskWords, plan: TaskPlan) -> None:
         if in_full:
             words.put("result.base", result.offset)
         lanes = plan.result_lanes
-        words.put("result.format", dialect.result_format + (((lanes << dialect.lanes_bit) - (1 << dialect.lanes_bit)) if lanes > 1 else 0))
+        words.put(
+            "result.format",
+            dialect.result_format + (((lanes << dialect.lanes_bit) - (1 << dialect.lanes_bit)) if lanes > 1 else 0),
+        )
 
 
 def _strides(words: TaskWords, side: str, tensor: TaskBuffer, plan: TaskPlan) -> None:

@@ -75,7 +75,7 @@ _TEXTS: dict[str, Callable[[], Tensor]] = {
     "a batch": lambda: _image(batch=2).relu(),
     "relu6": lambda: _image().relu6(),
     "another transpose": lambda: _image().transpose((0, 2, 1, 3)),
-    "a product of two tensors": lambda: af.matmul(af.input((8, 64), name="x"), af.input((64, 8), name="z")),
+    "a product of two tensors, 8 rows": lambda: af.matmul(af.input((8, 64), name="x"), af.input((64, 8), name="z")),
     "softmax": lambda: af.input((8, 64), name="x").softmax(-1),
     "layer norm": lambda: af.input((8, 64), name="x").layer_norm(_halves(64), _halves(64)),
     "a copy": lambda: af.concat([_image(), _image(name="z")]).relu(),
