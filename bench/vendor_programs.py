@@ -82,6 +82,8 @@ def _filled(*shape: int) -> np.ndarray:
 
 
 def _conv(network: dict[str, Any]) -> Any:
+    if network.get("activations") == "int8":
+        raise AneforgeError("a chain in int8 has no published words that we write")
     rows, columns = _pair(network.get("size", [network.get("rows"), network.get("columns")]))
     height, width = _pair(network["kernel"])
     x = af.input((1, network["cin"], rows, columns), name=_inputs(network, "x")[0])

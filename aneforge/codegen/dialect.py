@@ -237,6 +237,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
     # Constants.
     "constants.config": ("KernelDMASrc.MasterConfig",),
+    "constants.channel": ("KernelDMASrc.AlignedCoeffSizePerCh",),
     "constants.part": ("KernelDMASrc.KernelOCGStride", "KernelDMASrc.Reserved2"),
     "constants.base": ("KernelDMASrc.KernelBaseAddrLo",),
     "table.config": ("KernelDMASrc.NonLinearLutDMAConfig",),

@@ -144,6 +144,12 @@ class _Writer:
             return "its numbers are computed in a way that has no published words"
         if form.name == "product" and form.operands[0].shape[2] > self.dialect.product_rows:
             return f"a product of more than {self.dialect.product_rows} rows of two tensors is not one task"
+        if (
+            form.name == "product"
+            and form.activation not in ("none", "relu")
+            and self.dialect.table_in_streams != "none"
+        ):
+            return "a table behind a product of two tensors has no published words on this generation"
         names = [self.program.schedule.name_of(op) for op in form.operands]
         tensors = [self.placement.buffer(name) for name in (*names, layer.number)]
         if any(tensor.in_memory and tensor.row % MEMORY_LINE for tensor in tensors):

@@ -263,6 +263,8 @@ def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
     return form if not rest else f"{rest[0].kind} behind a product has no published words"
 
 
+_WIDEST_WINDOW = 8
+"""Columns of a window that one task writes as they are; wider ones take two columns a step in published programs."""
 _PRODUCT_ROWS = (16, 32, 64, 128, 256, 512)
 """Rows of the first matrix of a product of two tensors that one task takes; a generation may take fewer."""
 
@@ -300,6 +302,8 @@ def _convolution(op: Op, module: Module) -> Form | str:
     if max(op.attrs["dilation_rates"]) > 1 or op.attrs["kernel_sizes"][0] != 1:
         return "a dilation or a depth of a kernel has no published words"
     kernel = _kernel_of(op)
+    if kernel.width > _WIDEST_WINDOW:
+        return f"a window of more than {_WIDEST_WINDOW} columns is published in a form that we do not write"
     problem = _unfit(kernel)
     if problem:
         return problem

@@ -116,9 +116,11 @@ class Sequences:
             turned = builder.turned(second.channels, second.width)
             builder.add(replace(copy_of(second, turned), transposes_result=True))
             second = turned
-        _, _, rule = self._streams(replace(form, weights=None)) if form.activation != "none" else (None, 1, "")
+        table, rule = Streams(), ""
+        if form.activation not in ("none", "relu"):
+            table, _, rule = self._streams(form)
         size = 2 * lanes * source.width
-        streams = Streams(tuple((core * size, size) for core in range(_CORES)))
+        streams = replace(table, coefficients=tuple((core * size, size) for core in range(_CORES)))
         plan = replace(plain(form, second, result), transposes_result=False, streams=streams, lanes=lanes)
         builder.add(replace(plan, kernel_bar=kernel.bar, kernel_offset=kernel.offset, kernel_task=number))
         return rule

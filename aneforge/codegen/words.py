@@ -383,7 +383,9 @@ def _constants(words: TaskWords, plan: TaskPlan) -> None:
             words.put_register("KernelDMASrc", f"CoeffBaseAddr{place}", start)
         words.put_register("KernelDMASrc", f"CoeffBfrSize{place}", size)
     if plan.kernel_bar is not None and is_indexed(words.generation):
-        words.put("constants.part", len(streams.coefficients) * streams.coefficients[0][1])
+        size = streams.coefficients[0][1]
+        words.put("constants.part", len(streams.coefficients) * size)
+        words.put("constants.channel", size if streams.table is not None else None)
     if streams.table is not None:
         words.put("table.config", (dialect.table_config or 0) | counted)
         words.put("table.size", streams.table[1])
