@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test quick test-torch test-models test-page test-long test-search snapshots score fuzz lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -53,6 +53,20 @@ QUICK ?= $(addprefix tests/test_,$(addsuffix .py,layers targets names systems gr
   report baseline messages))
 quick: lint
 	$(BIN)/python -m pytest -n 2 $(QUICK)
+
+# The command line on the oldest and the newest Python that is supported, where the machine has them: each in an
+# environment of its own.
+PYTHONS ?= python3.10 python3.13
+COMMANDS := $(addprefix tests/test_,$(addsuffix .py,help cli cli_snapshots cli_status cli_vocabulary cli_target_first))
+test-pythons:
+	@for python in $(PYTHONS); do \
+	  found=$$python; \
+	  $$found -c '' 2>/dev/null || found=$$(ls "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$${python#python}.*/bin/python 2>/dev/null | tail -1); \
+	  if [ -z "$$found" ]; then echo "$$python is not on this machine: left out"; continue; fi; \
+	  test -d $(VENV)-$$python || $$found -m venv $(VENV)-$$python || exit 1; \
+	  $(VENV)-$$python/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[dev]' || exit 1; \
+	  echo "$$python:"; $(VENV)-$$python/bin/python -m pytest -n 2 $(COMMANDS) || exit 1; \
+	done
 
 # What needs PyTorch or Core AI: some hundred megabytes to install, so not part of make test.
 test-torch: $(VENV)/.installed-torch
@@ -120,7 +134,7 @@ docs-models: $(VENV)/.installed-torch
 
 # The pages of figures against measurements, which are not in this repository: FACTS is the folder that holds them.
 FACTS ?= ../shared/facts
-VERDICTS = $(FACTS)/second/verdicts.json $(FACTS)/silicon/verdicts_train.json
+VERDICTS = $(FACTS)/silicon/verdicts_train.json $(FACTS)/second/verdicts.json $(FACTS)/third/verdicts.json
 REFERENCE := docs/reference
 .PHONY: docs-measured pictures
 docs-measured: $(VENV)/.installed-dev
@@ -159,6 +173,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/sweep.py
 	$(BIN)/python bench/report.py
+	$(BIN)/python bench/shapes.py
+	$(BIN)/python bench/shapes.py --rules
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed
@@ -167,4 +183,4 @@ bench-peer: $(VENV)/.installed
 	$(BIN)/python bench/gate.py --peer $(CURDIR)/$(VENV)-peer/bin/python
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis .page-shots dist
+	rm -rf $(VENV) $(VENV)-python* $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis .page-shots dist

@@ -198,7 +198,7 @@ QUESTIONS = [
     Row(af.precision_risk, (cut(),), {"verbose": True, "target": "m5", "ranges": 4.0, **NO_FILE}),
     Row(af.preflight, (cut(), "h12"), {"route": "direct"}),
     Row(af.preflight_all, (cut(),), {"target": "m1", "route": "direct"}),
-    Row(af.check, (cut(),), {"target": "m1", "route": "direct", "fail_on": "risk", **NO_FILE}),
+    Row(af.check, (cut(),), {"target": "m1", "route": "direct", "fail_on": "none", **NO_FILE}),
     Row(af.partition, (cut(),), {"target": "m5", "by": "placement", **NO_FILE}),
     Row(af.risks, (cut(),), {"target": "m5", "max_abs": 4.0, "inputs": INPUTS, "ranges": 4.0, **NO_FILE}),
     Row(af.diverges, (cut(),), {"target": "m1,m6", "max_abs": 4.0, "inputs": INPUTS, "ranges": 4.0, **NO_FILE}),
@@ -264,6 +264,7 @@ ELSEWHERE = {
     # A system or a runtime that is not known is refused, and both change verdicts: tests/test_systems.py.
     ("check", "os"): "tests/test_systems.py",
     ("check", "runtime"): "tests/test_systems.py",
+    ("check", "max_abs"): "tests/test_outcomes.py",
     ("partition", "os"): "tests/test_systems.py",
     ("partition", "runtime"): "tests/test_systems.py",
     ("estimate_all", "os"): "tests/test_systems.py",

@@ -90,6 +90,21 @@ BOUNDARIES = [
         Query("relu", ((SYMBOLIC, 64),)),
     ),
     ("zero-size | M1 | conversion | reject | G04", Query("relu", ((1, 64),)), Query("relu", ((0, 64),))),
+    (
+        "zero-size | M5 | conversion | reject | G04",
+        Query("slice_by_size", ((1, 48, 1, 32),), attrs={"size": (1, 48, 1, 1)}),
+        Query("slice_by_size", ((1, 48, 1, 32),), attrs={"size": (1, 48, 1, 0)}),
+    ),
+    (
+        "zero-size | M5 | conversion | reject | G04",
+        Query("slice_by_index", ((1, 48, 1, 32),), attrs={"begin": (0, 0, 0, 3), "end": (1, 48, 1, 4)}),
+        Query("slice_by_index", ((1, 48, 1, 32),), attrs={"begin": (0, 0, 0, 4), "end": (1, 48, 1, 4)}),
+    ),
+    (
+        "output-channels | M5 Max | conversion | reject | G17",
+        Query("conv", ((1, 64, 1, 32),), {"weight": (65536, 64, 1, 1)}),
+        Query("conv", ((1, 64, 1, 32),), {"weight": (65537, 64, 1, 1)}),
+    ),
     ("extent | M1 | conversion | reject | G17", Query("add", ((1, 1, 1, 16384),)), Query("add", ((1, 1, 1, 16385),))),
     (
         "extent | M2 Pro | conversion | reject | G17",
@@ -199,19 +214,19 @@ BOUNDARIES = [
         layer("Pooling", *MAP, Type="Avg", KernelWidth=31, KernelHeight=31),
         layer("Pooling", *MAP, Type="Avg", KernelWidth=32, KernelHeight=31),
     ),
-    ("layer-norm-affine | M1 Max | conversion | reject | AF.issues", norm(512, 2048), norm(512, 2560)),
-    ("layer-norm-affine | M2 Pro | conversion | reject | AF.issues", norm(256, 3995), norm(256, 4096)),
+    ("layer-norm-affine | M1 Max | conversion | reject | AF.149", norm(512, 2048), norm(512, 2560)),
+    ("layer-norm-affine | M2 Pro | conversion | reject | AF.149", norm(256, 3995), norm(256, 4096)),
     (
-        "layer-norm-affine | M2 Pro | conversion | reject | AF.issues",
+        "layer-norm-affine | M2 Pro | conversion | reject | AF.149",
         norm(512, 1024, gamma_uniform=True),
         norm(512, 1024),
     ),
     (
-        "layer-norm-affine | M2 Pro | conversion | reject | AF.issues",
+        "layer-norm-affine | M2 Pro | conversion | reject | AF.149",
         norm(512, 4096, form="rank-2"),
         norm(512, 4096, form="rank-4"),
     ),
-    ("layer-norm-width | M5 Pro | conversion | reject | AF.issues", norm(256, 8192), norm(256, 10240)),
+    ("layer-norm-width | M5 Pro | conversion | reject | AF.149", norm(256, 8192), norm(256, 10240)),
     (
         "layer-envelope | M1 | direct | reject | GB",
         layer("LocalResponseNormalization", (8, 8, 8), KernelChannel=8),
@@ -369,7 +384,7 @@ BOUNDARIES = [
         chain("concat", "joined-width-slices"),
     ),
     (
-        "chain-pattern | M5 | conversion | reject | AF.issues",
+        "chain-pattern | M5 | conversion | reject | AF.116",
         chain("reduce_sum"),
         chain("reduce_sum", "reduction-times-zero"),
     ),
@@ -441,8 +456,13 @@ BOUNDARIES = [
     ("element-type | M4 | conversion | reject | GC", Query("relu", MAP), Query("relu", MAP, dtype="bf16")),
     (
         "element-type | M6 | conversion | reject | G36",
-        Query("conv", weights={"encoding": "fp8e5m2"}),
+        Query("conv", weights={"encoding": "fp8e4m3"}),
         Query("conv", weights={"encoding": "bf16"}),
+    ),
+    (
+        "element-type | M6 | conversion | reject | FTC",
+        Query("conv", weights={"encoding": "fp8-e4m3"}),
+        Query("conv", weights={"encoding": "fp8-e5m2"}),
     ),
     (
         "program-size | M5 Pro | conversion | reject | AFP.45",
@@ -500,9 +520,19 @@ BOUNDARIES = [
         Query("scaled_dot_product_attention", (*((1, 8, 128, 64),) * 2, (1, 8, 128, 32)), runtime="coreai"),
     ),
     (
-        "state-update | M4 | coreml_placement | reject | CT.2553",
+        "state-update | M5 Pro | coreml_placement | unknown | MOB.77",
         layer("write_state", (1, 8, 128, 64)),
         layer("write_state", (1, 8, 128, 64), updates="a cache"),
+    ),
+    (
+        "state-count | A19 Pro | coreml_placement | cpu | CLLM",
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=2),
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=3),
+    ),
+    (
+        "state-count | M4 | coreml_placement | cpu | CLLM",
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=1, unlike=False),
+        layer("write_state", (1, 8, 128, 64), updates="a cache", states=2, unlike=True),
     ),
     (
         "few-queries | M5 Pro | conversion | reject | LA.qwen",
@@ -546,7 +576,7 @@ BOUNDARIES = [
         Query("softplus", values={"x": 11.0}),
     ),
     (
-        "value-cliff | M5 | conversion | wrong_result | AF.issues",
+        "value-cliff | M5 | conversion | wrong_result | AF.116",
         Query("round", values={"x": 1023}),
         Query("round", values={"x": -1024}),
     ),
@@ -639,7 +669,7 @@ def test_every_record_names_a_known_source():
         ("relu", "h12", "conversion", "reject", "MIL is only supported for H13+"),
         ("relu", "h18c", "conversion", "reject", "status 22"),
         ("relu", "u1", "conversion", "accept", "M6.tgt"),
-        ("channel_layer_norm", "M2 Pro", "conversion", "accept", "AF.issues"),
+        ("channel_layer_norm", "M2 Pro", "conversion", "accept", "AF.201"),
     ],
 )
 def test_the_answer_for_a_name(op, chip, route, word, source):

@@ -33,7 +33,7 @@ def test_it_explains_the_statuses_of_an_op():
     (row,) = [line for line in README.splitlines() if line.startswith("| an op on a chip")]
     statuses = af.preflight(af.input((1, 4, 8, 8)).relu(), "M1").counts
     assert all(f"*{status}*" in row for status in statuses)
-    assert len(statuses) == 6
+    assert len(statuses) == 7
 
 
 def test_it_explains_every_label_of_a_simulated_number():

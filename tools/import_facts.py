@@ -11,7 +11,8 @@ what no module reads is named in ``LEFT_OUT`` and stays outside):
 
 A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
 its conflicts and sources; its facts on compile, load and size are a topic of their own. Of a third one, in ``third``,
-conflicts, sources and devices are read; its README lists the sources as ``KEY what it is; KEY what it is``.
+conflicts, sources, devices and the operators of ONNX Runtime's Core ML provider are read; its README lists the sources
+as ``KEY what it is; KEY what it is``.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:
@@ -309,6 +310,32 @@ def _split_facts(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "src": [key for key in record["src"] if key not in keys], **({"facts": keys} if keys else {})}
 
 
+PROVIDER_RULES = ("OG01", "OG02", "OG03", "OG07", "OG08", "OG15")
+"""The rules of ONNX Runtime's provider that decide what it takes of a model, and whether the engine runs that."""
+
+
+def pack_provider(facts: dict[str, Any]) -> dict[str, Any]:
+    """Which operators ONNX Runtime's Core ML provider takes in which form. What their constraints say in words is in
+    ``formats/onnx/provider.py``; the source of each is a file of that repository."""
+    operators = [
+        {
+            "op": row["op"],
+            **({} if row["domain"] == "ai.onnx" else {"domain": row["domain"]}),
+            "forms": [form for form in ("neuralnetwork", "mlprogram") if row[form]],
+            **({} if row["min_opset"] is None else {"min_opset": row["min_opset"]}),
+            **({"trivial": True} if row["trivial"] else {}),
+        }
+        for row in facts["operators"]
+    ]
+    rules = [
+        {"id": row["id"], "rule": row["rule"], "conf": row["conf"], **({"note": row["note"]} if row["note"] else {})}
+        for row in facts["rules"]
+        if row["id"] in PROVIDER_RULES
+    ]
+    meta = {key: facts["_meta"][key] for key in ("title", "read_from")}
+    return {"meta": meta, "operators": operators, "rules": rules}
+
+
 def dump(document: dict[str, Any]) -> str:
     """JSON with one record a line: compact to load, readable as a diff."""
     lines = []
@@ -341,6 +368,7 @@ def import_folder(folder: Path) -> list[str]:
     write("registers", pack_registers(folder / PROGRAM))
     write("programs", pack_programs(folder / PROGRAM))
     write("devices", pack_devices(read_json(folder / THIRD / "devices.json")))
+    write("ort_coreml", pack_provider(read_json(folder / THIRD / "ort_coreml.json")))
     write("conflicts", parse_conflicts(read_conflicts(folder)))
     write("sources", {"meta": {"title": "What each source key stands for"}, "sources": read_sources(folder)})
     return written

@@ -103,6 +103,7 @@ class WeightForm(NamedTuple):
     is_scaled: bool = False
     """Whether a table's numbers are scaled behind it."""
     has_zero_points: bool = False
+    is_e5m2: bool = False
     is_readable: bool = True
     """Whether an op can say how it is stored: scales along the outputs that fp16 holds to all their digits."""
 
@@ -193,6 +194,8 @@ def _form_obstacles(chip: ChipFacts, form: WeightForm) -> Iterator[tuple[str, st
             yield f"the chip folds {key.partition(':')[2]} weights", key
     if form.kind == "fp8" and not chip.get("fmt_e4m3"):
         yield "the chip has no 8-bit floating point (HAL 0x52d)", "fmt_e4m3"
+    if form.kind == "fp8" and form.is_e5m2:
+        yield "the chip's 8-bit weights are E4M3 only (U113)", "fmt_e4m3"
     if form.looks_up:
         if not chip.get("palette_stride"):
             yield "the chip streams no palettes (HAL 0x529)", "palette_stride"

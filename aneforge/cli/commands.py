@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import wraps
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -178,8 +178,9 @@ _Runtime = Annotated[
     str | None,
     typer.Option(
         "--runtime",
-        help="Who runs the model: coreml, coreai or direct (default: who reads the file, "
-        "ANEFORGE_RUNTIME; else all that the engine can take).",
+        help="Who runs the model: coreml, coreai, direct, or ort-coreml and ort-coreml-mlprogram for the two forms of "
+        "ONNX Runtime's Core ML provider (default: who reads the file, ANEFORGE_RUNTIME; else all that the engine can "
+        "take).",
     ),
 ]
 _AXES: _Added = {"system": (_System, None), "runtime": (_Runtime, None)}
@@ -218,7 +219,8 @@ class Commands:
 def _with_common_options(function: Declared, judges: bool) -> Declared:
     """The command with the options that all have after its own, those of a model file if it takes one, and those that
     a verdict depends on."""
-    hints = get_type_hints(function, include_extras=True)
+    # typing.get_type_hints of Python 3.10 wraps annotations in Optional where the default is None: options get lost.
+    hints = inspect.get_annotations(function, eval_str=True)
     model = next((name for name, hint in hints.items() if ModelFile in get_args(hint)[:1]), None)
     added = {
         **(_AXES if judges else {}),
@@ -259,7 +261,7 @@ def _asked_axes(os: str | None, runtime: str | None) -> AbstractContextManager[N
 
     asked = {systems.SETTING: None if os is None else systems.system(os)}
     if runtime is not None:
-        asked[placement.SETTING] = placement.runtimes_of([runtime])[0].name
+        asked[placement.SETTING] = placement.runtime_called(runtime).name
     return settings(asked)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from aneforge import text
-from aneforge.advice.estimates import DEFAULT_CHANGES, estimate_all
+from functools import partial
+
+from aneforge.advice.estimates import DEFAULT_CHANGES, Estimates, estimate_all
 from aneforge.cli.notes import working
 from aneforge.cli.options import ModelFile
+from aneforge.cli.shapes import at_each_shape
 
 
 def run(
@@ -21,9 +23,12 @@ def run(
 ) -> None:
     file = ModelFile.of(model)
     with working(f"estimating {file.name} on {chips}"):
-        estimates = estimate_all(file.path, chips, scope, vendor, changes, **file.options)
-        if not as_json:
+        ask = partial(estimate_all, scope=scope, vendor=vendor, changes=changes)
+
+        def show(estimates: Estimates) -> str:
             estimates.require()
-        # The changes that would help are worked out here, when they are asked for.
-        answer = text.as_json(estimates.to_json()) if as_json else estimates.text(layers, basis, everything)
+            # The changes that would help are worked out here, when they are asked for.
+            return estimates.text(layers, basis, everything)
+
+        answer = at_each_shape(file, chips, ask, show, as_json)
     print(answer)

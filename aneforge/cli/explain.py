@@ -15,7 +15,8 @@ def show(number: str, as_json: bool) -> None:
     if wanted in sources():
         _print({"source": wanted, "what": sources()[wanted]}, as_json)
         return
-    rule = rules().get(wanted.upper())
+    provider = {row["id"]: {**row, "src": "ORT"} for row in store.load("ort_coreml")["rules"]}
+    rule = {**rules(), **provider}.get(wanted.upper())
     if rule is not None:
         _print(rule, as_json)
         return

@@ -142,7 +142,9 @@ AModel = Annotated[
 Dims = Annotated[
     list[str] | None,
     typer.Option(
-        "--dim", help="Set a symbolic dimension of the file, NAME=SIZE; repeatable. check also takes NAME=FIRST..LAST."
+        "--dim",
+        help="Set an open dimension of the file, NAME=SIZE; repeatable. check, partition and estimate also take "
+        "NAME=FIRST..LAST.",
     ),
 ]
 Function = Annotated[str | None, typer.Option("--function", help="Choose a function of a file that holds several.")]

@@ -42,7 +42,7 @@ def form_of(encoding: str | Encoded | None) -> WeightForm:
     if isinstance(encoding, str):
         return _named(encoding)
     if encoding.form in FP8:
-        return WeightForm("fp8", 8)
+        return WeightForm("fp8", 8, is_e5m2=encoding.form == "fp8-e5m2")
     table = encoding.table
     return WeightForm(
         encoding.form,
@@ -82,7 +82,7 @@ def _named(name: str) -> WeightForm:
         near = ", ".join(nearest(name, ENCODINGS)) or ", ".join(ENCODINGS)
         raise UnknownNameError(f"{name!r}: not a weight encoding; nearest: {near}")
     if name in FP8:
-        return WeightForm("fp8", 8)
+        return WeightForm("fp8", 8, is_e5m2=name == "fp8-e5m2")
     if name in ("sparse", "blockwise"):
         return WeightForm(name, 16 if name == "sparse" else 8)
     if name in ("int8", "int4-affine"):

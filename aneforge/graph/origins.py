@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -40,6 +41,62 @@ HANDS_ON = "it hands on what it reads"
 """Why no node comes from a node of the file whose result is what it reads."""
 
 
+class Taken(NamedTuple):
+    """How much of a file a runtime takes that hands parts of it to another one."""
+
+    nodes: int
+    """Nodes that compute, before the runtime changes the graph itself."""
+    taken: int
+    partitions: int
+    """Parts that are a model of their own there."""
+
+
+Declined = Mapping[int, Mapping[str, str]]
+"""By the number of a node, the runtimes that leave it on the CPU, each with the reason."""
+
+
+class HandsOn(Protocol):
+    """What knows how much of a file such runtimes take."""
+
+    def summary(self) -> tuple[dict[str, Taken], Declined]: ...
+
+
+class Providers:
+    """What runtimes take of a file that hand parts of it on, worked out when somebody asks."""
+
+    def __init__(self, source: HandsOn | None = None) -> None:
+        self._source = source
+
+    @cached_property
+    def _known(self) -> tuple[Mapping[str, Taken], Declined]:
+        return ({}, {}) if self._source is None else self._source.summary()
+
+    @property
+    def taken(self) -> Mapping[str, Taken]:
+        """By the name of a runtime."""
+        return self._known[0]
+
+    def declined(self, origins: Origins, runtime: str) -> str:
+        """Why a runtime leaves a node of these origins on the CPU; empty where it does not."""
+        reasons = (self._known[1].get(origin.number, {}).get(runtime) for origin in origins)
+        return next(filter(None, reasons), "")
+
+    def to_json(self) -> dict[str, Any]:
+        taken, declined = self._known
+        return {"taken": {name: list(counts) for name, counts in taken.items()}, "declined": declined}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Providers:
+        taken = {str(name): Taken(*map(int, counts)) for name, counts in document["taken"].items()}
+        declined = {
+            int(number): {str(name): str(reason) for name, reason in reasons.items()}
+            for number, reasons in document["declined"].items()
+        }
+        known = cls()
+        known._known = taken, declined
+        return known
+
+
 @dataclass
 class FileNodes:
     """All nodes of a model file, and why some are behind no node of the graph."""
@@ -49,6 +106,7 @@ class FileNodes:
     """By the number of a node, what became of it."""
     runtime: str = ""
     """Who runs such a file (``coreml``, ``coreai``); empty where it has to be converted first."""
+    providers: Providers = field(default_factory=Providers)
 
     def append(self, other: FileNodes | None, graph_nodes: Iterable[Tensor]) -> None:
         """Add the nodes of another part of the file behind these, and number those of its graph likewise."""
@@ -72,13 +130,16 @@ class FileNodes:
 
     def to_json(self) -> dict[str, Any]:
         reasons = {str(number): reason for number, reason in self.reasons.items()}
-        return {"nodes": [list(origin) for origin in self.nodes], "reasons": reasons, "runtime": self.runtime}
+        nodes, providers = [list(origin) for origin in self.nodes], self.providers.to_json()
+        return {"nodes": nodes, "reasons": reasons, "runtime": self.runtime, "providers": providers}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FileNodes:
         nodes = [_read(record) for record in document["nodes"]]
         reasons = {int(number): str(reason) for number, reason in document["reasons"].items()}
-        return cls(nodes, reasons, str(document.get("runtime", "")))
+        stored = document.get("providers")
+        providers = Providers() if stored is None else Providers.from_json(stored)
+        return cls(nodes, reasons, str(document.get("runtime", "")), providers)
 
 
 def _read(record: Sequence[Any]) -> Origin:

@@ -20,7 +20,6 @@ from aneforge.chips.names import target as target_of
 from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.formats.arguments import Chips, Source, model_name
-from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.losses import Risk
 from aneforge.numerics.ranges import one_of_each_arithmetic
@@ -42,7 +41,6 @@ from aneforge.reports.rows import (
     StoredRow,
     short,
 )
-from aneforge.study.answers import Operations
 from aneforge.study.checking import Check
 from aneforge.study.pairwise import Comparisons, Divergence
 from aneforge.study.partition import Partition
@@ -316,7 +314,7 @@ def report(
     step("reading the model")
     study = Study(model, target, scope=scope, max_abs=max_abs, dims=dims, function=function)
     study = study.with_chips(in_reading_order(study.chips))
-    graph, operations = study.graph, study.operations
+    operations = study.operations
     by_name = {operations.names[node.uid]: number for number, node in enumerate(operations.counted)}
     with quiet_collector():
         step("asking every chip")
@@ -335,7 +333,7 @@ def report(
         programs, places = program_rows(splits, estimates, by_name)
         ops = op_rows(operations, checked, splits)
         return Report(
-            model=_model(model, graph, operations),
+            model=_model(model, study),
             scope=scope,
             max_abs=max_abs,
             chips=tuple(
@@ -358,7 +356,8 @@ def report(
         )
 
 
-def _model(model: Source, graph: Graph, operations: Operations) -> dict[str, object]:
+def _model(model: Source, study: Study) -> dict[str, object]:
+    graph, operations = study.graph, study.operations
     names = operations.names
     ports = [node for node in graph.nodes if node.op == "input"]
 
@@ -372,6 +371,8 @@ def _model(model: Source, graph: Graph, operations: Operations) -> dict[str, obj
         "operations": len(operations.counted),
         "weights": len(graph.weights),
         "parameters": int(sum(np.prod(weight.shape, dtype=np.int64) for weight in graph.weights.values())),
+        "runtime": study.runtime.label if study.by_runtime else "",
+        "os": study.os,
     }
 
 

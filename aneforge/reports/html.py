@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from aneforge.cost.calls import SCOPES
@@ -102,8 +103,14 @@ def _sizes(report: Report) -> str:
     memory = max((chip.weight_bytes for chip in report.chips), default=0)
     return (
         f"{plural(model['operations'], 'operation')}, {plural(model['parameters'], 'parameter')} "
-        f"({human_bytes(memory)} as stored); {ports}"
+        f"({human_bytes(memory)} as stored); {ports}{_asked(model)}"
     )
+
+
+def _asked(model: Mapping[str, Any]) -> str:
+    """What the answers are about, as far as a report says it; older ones do not."""
+    by = f"by {model['runtime']}, " if model.get("runtime") else ""
+    return f"; {by}system {model['os']}" if model.get("os") else ""
 
 
 class _Scale:

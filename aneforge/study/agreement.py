@@ -82,6 +82,7 @@ _WEIGHTS: tuple[tuple[str, str, Any], ...] = (
     (r"group|\bper block\b|\bblocks? of \d", "palette_per_group", True),
     (r"palette of int8 values", "palette_of_codes", True),
     (r"vectors along the input", "vectors_along", "input"),
+    (r"behind a run-time dequant", "dequantize", "runtime"),
     (r"integer constant", "encoding", "integer"),  # codes without a scale, unlike an affine int8 weight
 )
 """The wording of weights, and the property that it means."""

@@ -10,13 +10,15 @@ from aneforge import text
 from aneforge.chips.families import Family
 from aneforge.chips.names import chip_label, chip_labels, with_label
 from aneforge.compiler.legal.findings import BASES
+from aneforge.compiler.legal.query import RUNTIME_LABELS
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, Source
+from aneforge.graph.origins import Taken
 from aneforge.study.outcomes import FAIL_ON, Outcome
 from aneforge.study.partition import Partition
 from aneforge.study.preflight import STATUSES, OpReport, Preflight
 from aneforge.study.study import Study
-from aneforge.text import ByChip, some, wrapped
+from aneforge.text import ByChip, plural, some, wrapped
 
 GRADES = ("reject", "oversize", "unknown", "risk", "placement", "decompose")
 """The outcomes worth a reason, gravest first."""
@@ -130,6 +132,8 @@ class Check(ByChip[Preflight]):
         head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route, "doubts": self.doubts}
         runtime = {"runtime": self._study.runtime.name, "os": self._study.os, "likely": self.likely}
         outcomes = {name: outcome.to_json() for name, outcome in self.outcomes.items()}
+        parts = {name: taken._asdict() for name, taken in self.handed_on.items()}
+        runtime |= {"handed_on": parts} if parts else {}
         return {**head, "verdicts": self.verdicts, "outcomes": outcomes, **runtime, **super().to_json()}
 
     def __str__(self) -> str:
@@ -139,7 +143,7 @@ class Check(ByChip[Preflight]):
         """The report as text; ``paint`` colours the word for an outcome, ``everything`` lists each node."""
         counts = f"{len(self._study.operations.counted):,} operations, {len(self.graph.weights):,} stored weights"
         head = f"{counts}{self._by_route()}{self._by_runtime()}"
-        parts = [f"{head}\n\n{self._table()}", *self._reasons(paint, everything)]
+        parts = [f"{head}\n\n{self._table()}", *self._handed_on(), *self._reasons(paint, everything)]
         parts += self._what_next()
         if doubts := self.doubts:
             parts.append("\n".join(wrapped(f"doubtful: {doubt}") for doubt in doubts))
@@ -159,6 +163,22 @@ class Check(ByChip[Preflight]):
                 "  say how large inputs are with --max-abs"
             )
 
+    @property
+    def handed_on(self) -> Mapping[str, Taken]:
+        """How much of the file each form of a runtime takes that hands parts of it on, where such a runtime is asked
+        about: the number of nodes, how many are taken, and in how many parts."""
+        file = self.graph.file
+        return {} if file is None or not self._study.runtime.hands_to else file.providers.taken
+
+    def _handed_on(self) -> Iterator[str]:
+        told = [
+            f"{RUNTIME_LABELS[name]} hands Core ML {taken.taken:,} of {taken.nodes:,} nodes in "
+            f"{plural(taken.partitions, 'part')}"
+            for name, taken in self.handed_on.items()
+        ]
+        if told:
+            yield wrapped("; ".join(told))
+
     def _by_route(self) -> str:
         """The route, where not every chip takes it."""
         routes = {result.route for result in self.values()}
@@ -166,9 +186,9 @@ class Check(ByChip[Preflight]):
         return f"; by the {routes.pop()} route" if len(routes) == 1 and (below or routes == {"direct"}) else ""
 
     def _by_runtime(self) -> str:
-        """The runtime and the system, where the answer is about one."""
+        """The runtime, where the answer is about one, and the system."""
         study = self._study
-        return f"; by {study.runtime.label}, system {study.os}" if study.by_runtime else ""
+        return f"; by {study.runtime.label}, system {study.os}" if study.by_runtime else f"; system {study.os}"
 
     def _table(self) -> str:
         rows: list[tuple[Any, ...]] = []
@@ -183,9 +203,13 @@ class Check(ByChip[Preflight]):
             first, *rest = textwrap.wrap(", ".join(labels), wide)
             rows.append((first, outcome.short(), likely, *cells))
             rows += [(f"  {line}", *[""] * (len(cells) + 2)) for line in rest]
-        taken = f"by {self._study.runtime.label}" if self._study.by_runtime else "engine takes it"
-        heads = (taken, f"{self._study.runtime.label} likely")
-        return text.columns(("chips", *heads, *shown), rows)
+        return text.columns(("chips", *self.heads, *shown), rows)
+
+    @property
+    def heads(self) -> tuple[str, str]:
+        """What the columns of the verdict and of the likely placement are called."""
+        label = self._study.runtime.label
+        return (f"by {label}" if self._study.by_runtime else "engine takes it", f"{label} likely")
 
     def groups(self) -> list[tuple[list[str], Outcome, str, Preflight]]:
         """Chips with the same outcome share a line."""

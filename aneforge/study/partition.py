@@ -25,7 +25,7 @@ from aneforge.graph.views import moves_only
 from aneforge.study.answers import Answers, Shelf
 from aneforge.study.model import Model
 from aneforge.study.outcomes import Outcome
-from aneforge.study.placement import Runtime, fixed_costs, kept_off, likely, runtime_of_scope
+from aneforge.study.placement import Runtime, fixed_costs, kept_off, leaves_whole, likely, runtime_of_scope
 from aneforge.study.preflight import Preflight
 from aneforge.study.regions import (
     ENGINE,
@@ -153,7 +153,7 @@ class Partition:
 
     def _remarked(self, status: str) -> Iterator[int]:
         """The nodes on the engine that the chip's report lists under a status, as far as it is about this runtime."""
-        report, asked = self.report, {self.runtime.name, "direct"}
+        report, asked = self.report, {*self.runtime.names, "direct"}
         for entry in () if report is None else report.of(status):
             runtimes = {name for finding in entry.findings for name in finding.runtimes or ("direct",)}
             if runtimes & asked and self.device_of.get(entry.node.uid, ENGINE) == ENGINE:
@@ -204,7 +204,7 @@ class Partition:
         """The device of each node by the cheapest way through the graph, among what rules and runtime allow."""
         operations = self.cut.operations
         away = self.refusals.keys() | self.kept_off.keys() | operations.views
-        if self.kept_off and self.runtime.whole:
+        if leaves_whole(self.kept_off, self.runtime):
             away |= {node.uid for node in operations.placed}
         return likely(self.graph, {node.uid: node.uid not in away for node in operations.placed})
 
@@ -392,7 +392,9 @@ class Partitioning:
                 continue
             away = split.kept_off
             too_large = next((refusal for refusal in away.values() if refusal.ends_program), None)
-            if self.runtime.whole or too_large is not None:  # a package that is too large leaves the engine whole
+            if (
+                leaves_whole(away, self.runtime) or too_large is not None
+            ):  # a package that is too large leaves the engine whole
                 first = too_large or next(iter(away.values()))
                 away = {node.uid: first.of(split.names[node.uid]) for node in split.cut.operations.placed} | away
             refused[split.target.name] = {**split.refusals, **away}

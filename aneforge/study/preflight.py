@@ -26,7 +26,7 @@ from aneforge.compiler.legal.findings import (
     is_oversize,
     is_rejected,
 )
-from aneforge.compiler.legal.query import RUNTIMES
+from aneforge.compiler.legal.query import KEEP_TYPES, RUNTIME_LABELS
 from aneforge.compiler.legal.rules.base import OneOf, Structure
 from aneforge.compiler.legal.rules.native import raised_stage
 from aneforge.compiler.legal.rules.status import attested
@@ -139,7 +139,7 @@ class OpReport:
     @property
     def verdict_words(self) -> str:
         """The verdict in words, where the node runs and is not simply native."""
-        names = {RUNTIMES[name]: None for finding in self.findings for name in finding.runtimes}
+        names = {RUNTIME_LABELS[name]: None for finding in self.findings for name in finding.runtimes}
         return _VERDICT_WORDS.get(self.verdict, "").format(runtimes=" or ".join(names))
 
     @property
@@ -302,9 +302,15 @@ class Preflight:
         shared: dict[Hashable, Any] | None = None,
         os: str | None = None,
         max_abs: float | None = None,
+        runtimes: tuple[str, ...] = KEEP_TYPES,
+        declined: Mapping[str, PlacementFinding] | None = None,
     ) -> None:
         self.graph = graph
         self.target = chip
+        self._runtimes = frozenset((*runtimes, "direct"))
+        """The runtimes that findings are told of."""
+        self._declined = declined or {}
+        """Nodes that the runtime which was asked about does not hand on, by name."""
         self._names = names
         self._surveyed = surveyed
         self.os = system(os)
@@ -335,7 +341,7 @@ class Preflight:
         signature = facts_of(self.target, check_reads()).signature
         if self.refusals:  # their words may differ between chips
             return self._rows_of(signature)
-        key = "rows", id(self._surveyed), signature, self.os
+        key = "rows", id(self._surveyed), signature, self.os, self._runtimes
         if key not in self._shared:
             self._shared[key] = self._rows_of(signature)
         return self._shared[key]
@@ -374,9 +380,15 @@ class Preflight:
         draft = self._surveyed.draft
         for name, judgement in () if draft is None else draft.judgements.get(signature, ()):
             table = tables[judgement.by_place]
-            here = (finding for finding in judgement.findings if applies_to(finding.since, self.os))
-            table[name] = (*table.get(name, ()), *here)
+            table[name] = (*table.get(name, ()), *filter(self._concerns, judgement.findings))
+        for name, finding in self._declined.items():
+            tables[True][name] = (finding, *tables[True].get(name, ()))
         return tables
+
+    def _concerns(self, finding: Finding) -> bool:
+        """Whether a finding is about the system and a runtime that are asked about."""
+        is_told = not finding.runtimes or not self._runtimes.isdisjoint(finding.runtimes)
+        return is_told and applies_to(finding.since, self.os)
 
     @cached_property
     def _reports(self) -> dict[str, Reports]:

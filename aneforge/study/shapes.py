@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ class ShapeChecks:
     """The check of a model at each shape. ``ok`` is False where a chip does worse than allowed at one of them."""
 
     def __init__(self, studies: ShapedStudies, fail_on: str) -> None:
-        self._studies, self.shapes = studies, studies.shapes
+        self._studies, self.shapes, self._fail_on = studies, studies.shapes, fail_on
         self.checks = [(point, Check(study, fail_on)) for point, study in studies]
         self.findings = flexible_findings(studies.shapes)
 
@@ -222,10 +223,26 @@ class ShapeChecks:
             reasons = check.reasons_beside(seen, paint, everything)
             parts += [f"at {point.label}:\n{reasons[0]}", *reasons[1:]] if reasons else []
         failed = list(dict.fromkeys(chip for _, check in self.checks for chip in check.failed))
+        if failed and (cure := self._cure()):
+            parts.append(wrapped(cure))
         if failed:
             grades = ", ".join(self.checks[0][1].fail_on)
             parts.append(wrapped(f"fails on {grades} at some shapes: {chip_labels(failed)}"))
         return "\n\n".join(parts)
+
+    def _cure(self) -> str:
+        """The command that writes the model at the largest shape which runs on all chips; empty where none does."""
+        running = [point.sizes for point, check in self.checks if check.ok]
+        limits = [{**self.checks[0][0].sizes, boundary.name: boundary.last} for boundary in self.boundaries]
+        running += [sizes for sizes in limits if Check(self._studies.at(sizes), self._fail_on).ok]
+        if not running:
+            return ""
+        best = max(running, key=lambda sizes: prod(sizes.values()))
+        asked = " ".join(f'--dim "{name}={size}"' for name, size in best.items())
+        return (
+            "do: keep to shapes that run on all these chips, and cut longer inputs in front of the model: "
+            f"'aneforge export MODEL {asked} --out FILE.mlpackage' writes it at the largest of them"
+        )
 
     def _finding_text(self, finding: FlexibleFinding) -> str:
         lines = [wrapped(f"Core ML: {finding}")]
@@ -237,7 +254,8 @@ class ShapeChecks:
             for labels, outcome, likely, _ in check.groups():
                 shape = f"{point.label} ({point.role})"
                 rows.append((shape, ", ".join(labels), outcome.short(), self.likely(point, likely)))
-        return text.columns(("shape", "chips", "engine takes it", "Core ML likely"), rows)
+        study = self.checks[0][1]
+        return text.columns(("shape", "chips", *study.heads), rows)
 
 
 def open_shapes(path: str, asked: Asked, function: str | None) -> FlexibleShapes | None:

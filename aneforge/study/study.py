@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aneforge.chips.chip import Target
 from aneforge.chips.ops import ROUTES
 from aneforge.chips.systems import system
+from aneforge.compiler.legal.query import KEEP_TYPES
 from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
@@ -22,7 +23,7 @@ from aneforge.graph.traits import GraphTrait
 from aneforge.numerics.divergence import magnitude
 from aneforge.study.answers import Answers, Operations, Shelf, answers_about
 from aneforge.study.condensed import CondensedPreflight
-from aneforge.study.placement import Runtime, asked_runtime, is_call_of, runtime_of_scope, unknown_time
+from aneforge.study.placement import Runtime, asked_runtime, declined, is_call_of, runtime_of_scope, unknown_time
 from aneforge.study.preflight import Preflight
 from aneforge.study.regions import Refusals
 
@@ -167,14 +168,14 @@ class Study:
     def preflights(self) -> dict[str, Preflight]:
         """The report of each chip on every node, by the chip's name."""
         refuse_constant(self.graph)
-        key = "preflight", self.route, self.os, self.max_abs
+        key = "preflight", self.route, self.os, self.max_abs, self._told
         by_target = self.shelf.once_each(key, self.targets, self._preflights)
         return {name: by_target[chip.name] for name, chip in self.chips.items()}
 
     def _preflights(self, targets: list[Target]) -> dict[str, Preflight]:
         """By target: from the short form of the graph where it has one."""
         short = self.shelf.condensed
-        if short is None:
+        if short is None or self.runtime.hands_to:
             return self._whole_preflights(targets)
         asked = self.with_graph(short.graph).with_chips({target.name: target for target in targets})
         refusals = partial(self.shelf.refusals, targets, self.route)
@@ -189,11 +190,19 @@ class Study:
     def _whole_preflights(self, targets: list[Target]) -> dict[str, Preflight]:
         surveys = self.shelf.surveys(targets, self.route)
         shared = self.shelf.once(("shared by preflights", self.route, self.max_abs), dict)
-        settings = self.route, shared, self.os, self.max_abs
+        handed_on = self.shelf.once(
+            ("declined", self.runtime.name), lambda: declined(self.graph, self.names, self.runtime)
+        )
+        settings = self.route, shared, self.os, self.max_abs, self._told, handed_on
         return {
             target.name: Preflight(self.graph, self.names, target, surveys[target.name], *settings)
             for target in targets
         }
+
+    @property
+    def _told(self) -> tuple[str, ...]:
+        """The runtimes that reasons are about: the one that was asked about, or those that read a model as it is."""
+        return self.runtime.names if self.by_runtime else KEEP_TYPES
 
     def _report(self, target: Target) -> Preflight:
         return self.with_chips({target.name: target}).preflights()[target.name]
@@ -216,7 +225,7 @@ class Study:
             allowed = [split for split in self.partitions().values() if split.target.name in names]
             return way.by_runtime(allowed) if by == "runtime" else way.by_placement(allowed)
 
-        key = "partition", by, self.route, self.runtime.name, self.os, self.max_abs
+        key = "partition", by, self.route, self.runtime.name, self.by_runtime, self.os, self.max_abs
         by_target = self.shelf.once_each(key, self.targets, work_out)
         return {name: by_target[chip.name].of_product(chip) for name, chip in self.chips.items()}
 

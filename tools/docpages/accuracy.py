@@ -51,15 +51,17 @@ def _verdicts() -> list[str]:
         "## Does it run?",
         "",
         "Measured verdicts on real chips, answered by aneforge from their description. *Left out* forgets what only",
-        "the publisher of a row has stated, which is nearer to how new ops will fare. *Flagged*: wrong results for",
-        "which the answer is then not a plain yes.",
+        "the source of a row, or all its author has stated: how new ops will fare. *Flagged*: wrong results for which",
+        "the answer is then not a plain yes.",
         "",
-        "| measured verdicts | rows | exact | runs or not | left out: exact | left out: wrong results flagged |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| measured verdicts | rows | exact | left out | exact | refusals caught | wrong results flagged |",
+        "| --- | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    for file in ("verdicts.json", "verdicts_train.json"):
-        cells = _cells("verdict-accuracy.md", file)
-        lines.append(f"| {file} | {cells[0]} | {cells[2]} | {cells[3]} | {cells[7]} | {cells[8]} |")
+    for name in ("silicon/verdicts_train.json", "second/verdicts.json", "third/verdicts.json", "all together"):
+        whole = _cells("verdict-accuracy.md", name)
+        for what in ("source", "publisher"):
+            left = _cells("verdict-accuracy.md", f"{name} | {what}")
+            lines.append(f"| {name} | {whole[0]} | {whole[2]} | {what} | {left[0]} | {left[1]} | {left[3]} |")
     return [
         *lines,
         "",

@@ -96,8 +96,8 @@ def containers() -> str:
         "  states them. A name behind it stands for a group of words by analogy; the list is below.",
         "- **Constants**: `hash` equals published bytes, `formula` follows a published formula, `sampled` is our best",
         "  rule. Sizes of all kernels follow the published sizes.",
-        "- Tasks of one operation are read back from registers and constants (h13). Work of several tasks, and work of",
-        "  other generations, has its text beside its words, so that `aneforge run` runs any file.",
+        "- Tasks of one operation are read back from registers and constants (h13). Work of several tasks, and work",
+        "  of other generations, has its text beside its words, so that `aneforge run` runs any file.",
         "",
         f"## Written from registers ({_EVERY})",
         "",
@@ -145,8 +145,8 @@ def containers() -> str:
     parts += [
         "",
         "343 programs of the vendor's compiler are in the tests, with their words:",
-        "`python bench/vendor_programs.py tests/evidence/vendor_programs.json.gz` compiles each network and prints how",
-        "many come out word for word, by generation and by kind, and why others do not.",
+        "`python bench/vendor_programs.py tests/evidence/vendor_programs.json.gz` compiles each network and prints",
+        "how many come out word for word, by generation and by kind, and why others do not.",
         "",
     ]
     return "\n".join(parts)

@@ -246,12 +246,16 @@ def _programs(graph: Graph, chip: Facts) -> Iterator[Judgement]:
 
 
 def _states(graph: Graph, chip: Facts, states: Container[str]) -> Iterator[Judgement]:
-    """Caches of attention that the program itself gives a new value. Other states run (CT.2631)."""
+    """Caches of attention that the program itself gives a new value, and states of which there are too many for one
+    program. A single state of another kind runs (CT.2631)."""
     written = [node for node in graph.inputs if node.name is not None and node.name in states]
-    if written and any(attention_extents(node) is not None for node in graph.nodes):
+    if written:
+        attends = any(attention_extents(node) is not None for node in graph.nodes)
+        attrs = {"states": len(written), "unlike": len({node.shape for node in written}) > 1}
+        attrs |= {"updates": "a cache"} if attends else {}
         for node in written:
-            query = Query("write_state", (node.shape,), attrs={"updates": "a cache"}, runtime=ALL_RUNTIMES)
-            findings = _place_findings(query, chip, frozenset(("state-update",)))
+            query = Query("write_state", (node.shape,), attrs=attrs, runtime=ALL_RUNTIMES)
+            findings = _place_findings(query, chip, frozenset(("state-update", "state-count")))
             if findings:
                 yield Judgement(node, findings, True)
 

@@ -111,6 +111,8 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
     if fold is not None:
         findings.append(fold)
     findings.sort(key=_gravest_first)
+    if any(finding.verdict == "unknown" for finding in findings):
+        findings = _settled(findings)
     if route == "coreml_placement":
         # Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the
         # engine's wrong results do not occur there (LA.qdq).
@@ -175,6 +177,18 @@ def _gravest_first(finding: Finding) -> tuple[int, int, bool, bool]:
     general = rule_ is None or not rule_.validates
     is_quoted = isinstance(finding, PlacementFinding) and bool(finding.string)
     return -VERDICTS.index(finding.verdict), STAGES.index(finding.stage), general, not is_quoted
+
+
+def _settled(findings: list[Finding]) -> list[Finding]:
+    """Without what nobody would know if another record of the rule did not say it, for every system."""
+    known = {
+        (finding.rule, finding.runtimes) for finding in findings if finding.verdict != "unknown" and not finding.since
+    }
+    return [
+        finding
+        for finding in findings
+        if finding.verdict != "unknown" or (finding.rule, finding.runtimes) not in known
+    ]
 
 
 def _verdict(findings: list[Finding], accepted: Verdict, placed: str | None = None) -> Verdict:

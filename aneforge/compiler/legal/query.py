@@ -12,6 +12,12 @@ ROUTES = ("conversion", "direct", "coreml_placement")
 RUNTIMES = {"direct": "the compiled program itself", "coreml": "Core ML", "coreai": "Core AI"}
 """Who hands a program to the engine, and what people call it. Core ML and Core AI choose the device themselves, and
 their converters have limits and defects that the chip does not have."""
+RUNTIME_LABELS = {
+    **RUNTIMES,
+    "ort-coreml": "ONNX Runtime (NeuralNetwork)",
+    "ort-coreml-mlprogram": "ONNX Runtime (MLProgram)",
+}
+"""Also of those that hand parts of a file on to one of them, which rules know nothing of."""
 KEEP_TYPES = ("coreml", "coreai")
 """The runtimes that compute a file's operations in the types that it states."""
 ALL_RUNTIMES = "*"

@@ -36,7 +36,7 @@ from aneforge.formats.records import (
 from aneforge.formats.values import NoForm
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import many_axes, newest_node
-from aneforge.graph.origins import HANDS_ON, FileNodes, Origin, nodes_since
+from aneforge.graph.origins import HANDS_ON, FileNodes, Origin, Providers, nodes_since
 from aneforge.graph.tensor import Tensor
 
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
@@ -93,7 +93,7 @@ class Importer:
         """Of what the last block gave, where an operation stands for a block."""
         self.prefix: list[str] = []
         self.calls: list[str] = []
-        self.nodes = FileNodes(runtime=language.runtime)
+        self.nodes = FileNodes(runtime=language.runtime, providers=Providers(language.provider))
         self._walked = self._depth = self._looked_at = 0
 
     # The whole.
@@ -256,8 +256,9 @@ class Importer:
             self.nodes.nodes.append(origin)
             self.returned_types = None
             newest = newest_node()
-            results = self._results(operation, op, scope)
-            self._stamp(origin, newest, self._keep(operation, op, results, scope))
+            results = self._keep(operation, op, self._results(operation, op, scope), scope)
+            self.language.noted(number, op, results)
+            self._stamp(origin, newest, results)
         except _LocatedError:
             raise  # an operation of an inner block has named itself
         except AneforgeError as error:

@@ -17,6 +17,7 @@ from aneforge.formats.ops.known import WITHOUT_FORM, KnownOps
 from aneforge.formats.records import Block, Operation, Ref, StoredValue, Type, ValueType, is_float, is_whole
 from aneforge.formats.rows import apply
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.origins import HandsOn
 from aneforge.graph.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ class Language:
     def bound_type(self, operation: Operation) -> str:
         """The type that a runtime computes an operation in because the file says so, where it is not the engine's."""
         return ""
+
+    @property
+    def provider(self) -> HandsOn | None:
+        """What is asked later about a runtime that hands parts of the file on."""
+        return None
+
+    def noted(self, number: int, op: Any, results: Sequence[Any]) -> None:
+        """Keep what a later question about an operation needs, behind its results."""
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
         """A result of the whole, and its name."""

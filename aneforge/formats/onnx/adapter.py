@@ -125,6 +125,14 @@ class Records:
             ports[port.name] = FilePort(labels={i: e.dim_param for i, e in enumerate(extents) if e.dim_param})
         return ports
 
+    def element_types(self) -> dict[str, str]:
+        """The element types of inputs and weights by name."""
+        graph = self.model.graph
+        numbers = {tensor.name: tensor.data_type for tensor in graph.initializer}
+        numbers |= {port.name: port.type.tensor_type.elem_type for port in graph.input}
+        known = set(self.onnx.TensorProto.DataType.values())
+        return {name: element_type(self.onnx, number) for name, number in numbers.items() if number in known}
+
     def _type(self, port: Any) -> ValueType:
         if not port.type.HasField("tensor_type"):
             kind = port.type.WhichOneof("value") or "without a type"

@@ -17,6 +17,7 @@ from aneforge.formats.onnx.control import CONTROL, INITIALIZER
 from aneforge.formats.onnx.file import StoredWeights
 from aneforge.formats.onnx.host import Typed, evaluator, host_results, result_types, single_node_model
 from aneforge.formats.onnx.node import OnnxNode, apply, element_number, element_type
+from aneforge.formats.onnx.provider import Provider
 from aneforge.formats.onnx.table import DRAWN, MOVES, PREFERRED, REASONS, SINGLE_NUMBERS, STORED, row_for
 from aneforge.formats.records import Block, Operation, Type, ValueType, is_whole
 from aneforge.formats.values import NoForm, Value
@@ -123,9 +124,19 @@ class Onnx(Language):
     def __init__(self, onnx: Any, records: Records, weights: StoredWeights) -> None:
         self.onnx, self.records, self.weights = onnx, records, weights
         self.importer: Importer | None = None
+        self._noted = Provider(records.element_types())
 
     def release(self) -> None:
         self.weights.release()
+
+    def noted(self, number: int, op: OnnxNode, results: Sequence[Any]) -> None:
+        # ONNX Runtime unfolds functions of the file too: their nodes count as themselves.
+        if op.operation.kind != INITIALIZER and (op.proto.domain, op.proto.op_type) not in self.records.functions:
+            self._noted.note(number, op, results, op.begin)
+
+    @property
+    def provider(self) -> Provider:
+        return self._noted
 
     # One node.
 
@@ -161,6 +172,7 @@ class Onnx(Language):
             inputs,
             types,
             operation,
+            self._noted.count,
         )
         if (proto.domain, proto.op_type) not in self.records.functions:
             self._check_attributes(operation)

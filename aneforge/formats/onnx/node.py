@@ -35,6 +35,8 @@ class OnnxNode:
     types: Sequence[Type | None] = ()
     """Types of the inputs, where known; None for a computed float whose shape is that of its tensor."""
     operation: Operation = field(default_factory=lambda: Operation("", {}, []))
+    begin: int = 0
+    """How many nodes had been noted for ONNX Runtime's provider when this one was met."""
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attrs.get(name, default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
@@ -90,22 +91,19 @@ def element_type(query: Query, limit: Limit) -> Any:
     """{op}: {extent} numbers; {chip} reads {limit}."""
     types = (*query.dtypes, str(query.weights.get("encoding", "")))
     taken = tuple(limit.value)
-    return next((name for name in types if name.startswith(_OTHER_TYPES) and not name.startswith(taken)), None)
+    others = (name for name in types if name.startswith(_OTHER_TYPES))
+    return next((name for name in others if not re.sub("[-_]", "", name).startswith(taken)), None)
 
 
 _OTHER_TYPES = ("bf16", "bfloat", "fp8", "float8")
 """How the names of types begin that no chip, or not every chip, has."""
 
 
-@rule("fp8-form", ANY, elsewhere="graph language", every_record=True)
+@rule("fp8-form", ANY, elsewhere="graph language")
 def fp8_form(query: Query, limit: Limit) -> Any:
     """{op}: fp8 weights with {extent}; {chip} takes {limit} ("{string}")."""
     encoding = str(query.weights.get("encoding", ""))
-    if not encoding.startswith(("fp8", "float8")):
-        return None
-    forms = {"a zero point": query.weights.get("zero_point"), "e5m2 codes": "e5m2" in encoding}
-    form = limit.record["form"]
-    return form if forms[form] else None
+    return "a zero point" if encoding.startswith(("fp8", "float8")) and query.weights.get("zero_point") else None
 
 
 @rule("run-time-dequantise", ANY, elsewhere="model language")

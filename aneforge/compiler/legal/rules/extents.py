@@ -60,10 +60,22 @@ def symbolic_dimension(query: Query, limit: Limit) -> Any:
 @rule("zero-size", ANY, elsewhere="graph language")
 def zero_size(query: Query, limit: Limit) -> Any:
     """{op}: a shape of {extent} has an empty axis."""
-    sections = query.attrs.get("sections")
-    if isinstance(sections, (list, tuple)) and 0 in sections:
-        return tuple(sections)
+    for name in ("sections", "size"):  # of a split, and of a slice
+        sizes = query.attrs.get(name)
+        if isinstance(sizes, (list, tuple)) and 0 in sizes:
+            return tuple(sizes)
+    begin, end = query.attrs.get("begin"), query.attrs.get("end")
+    if isinstance(begin, (list, tuple)) and isinstance(end, (list, tuple)) and not _is_masked(query):
+        spans = tuple(last - first for first, last in zip(begin, end, strict=False))
+        if 0 in spans:
+            return spans
     return next((shape for shape in query.known_shapes if 0 in shape), None)
+
+
+def _is_masked(query: Query) -> bool:
+    """Whether a slice leaves out some of its begins or ends, or drops axes."""
+    masks = (query.attrs.get(name) for name in ("begin_mask", "end_mask", "squeeze_mask"))
+    return any(any(mask) for mask in masks if isinstance(mask, (list, tuple)))
 
 
 @rule(
@@ -88,6 +100,13 @@ def extent(query: Query, limit: Limit) -> Any:
                 if cap is not None and size > cap:
                     return Over(size, cap)
     return None
+
+
+@rule("output-channels", *CONVS, oversize=True, chains=False)
+def output_channels(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} output channels; {chip} takes {limit}."""
+    weight = query.weight_shape
+    return weight[0] if weight and query.base == "conv" and weight[0] > limit.value else None
 
 
 def contraction(query: Query) -> tuple[int, int] | None:

@@ -174,7 +174,7 @@ def _rank4_body(query: Query) -> bool:
     return gamma is None or len(gamma) != 2
 
 
-@rule("layer-norm-affine", "layer_norm", chains=False)
+@rule("layer-norm-affine", "layer_norm", chains=False, every_record=True)
 def layer_norm_affine(query: Query, limit: Limit) -> Any:
     """{op}: {extent} rows and columns with a scale or shift that is not uniform do not compile on {chip} in the
     rank-4 form ({string})."""

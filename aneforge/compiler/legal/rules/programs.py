@@ -37,16 +37,26 @@ def decode_layers(query: Query, limit: Limit) -> Any:
 
 @rule("indexed-write", ANY)
 def indexed_write(query: Query, limit: Limit) -> Any:
-    """{op}: a write at {extent}, such as a row of a cache, does not compile on any route of {chip}; only {limit} do
-    ("{string}")."""
+    """{op}: a write at {extent}, such as a row of a cache, was refused on every route that was tried but one, a single
+    state that Core ML updates (C87); {limit} compile on {chip} ("{string}")."""
     return query.attrs.get("writes")
 
 
 @rule("state-update", ANY)
 def state_update(query: Query, limit: Limit) -> Any:
-    """{op}: the program gives {extent} of an attention a new value; such models failed to load, {limit} do not
-    ("{string}")."""
+    """{op}: the program gives {extent} of an attention a new value; some such models failed to load ("{string}"), one
+    ran on an M4 and an A19 Pro, and nobody has settled what decides on {chip}; {limit} load everywhere."""
     return query.attrs.get("updates")
+
+
+@rule("state-count", ANY, every_record=True)
+def state_count(query: Query, limit: Limit) -> Any:
+    """{op}: one program updates {extent} {what}; {limit} was seen to run, and more fail when the program is called
+    ("{string}")."""
+    states = query.attrs.get("states")
+    if not isinstance(states, int) or (limit.record.get("unlike") and not query.attrs.get("unlike")):
+        return None
+    return states if states > limit.value else None
 
 
 @rule("recurrent-layers", ANY, oversize=True, elsewhere="whole models", of_program=True)
