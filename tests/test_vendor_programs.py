@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from random_graphs import random_graph
 
 import aneforge as af
 from aneforge.chips import store
@@ -216,3 +217,21 @@ def test_files_of_the_driver_run_again(tmp_path):
     text = af.compile(af.input((8, 64), name="x").softmax(-1), target="m1")
     with pytest.raises(AneforgeError, match="cannot run on hardware"):
         emit(text.program).to_anec()
+
+
+@pytest.mark.parametrize("target", ["h14", "h16", "h18"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs_of_later_generations_run_to_the_bit(seed, target):
+    model = af.compile(random_graph(seed)[0], target=target, _check_precision=False)
+    if len(model.program.segments) > 1:
+        pytest.skip("several segments are refused")
+    feeds = {
+        port.name: rng.integers(0, 256, port.user_shape, np.uint8) if "8" in port.dtype else halves(*port.user_shape)
+        for port in model.program.inputs
+        if port.initial is None
+    }
+    again = Model(model.graph, decode(read_container(emit(model.program).to_bytes())))
+    before, after = model.run(feeds).outputs, again.run(feeds).outputs
+    assert {name: value.tobytes() for name, value in before.items()} == {
+        name: value.tobytes() for name, value in after.items()
+    }

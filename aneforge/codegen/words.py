@@ -442,7 +442,10 @@ def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
     if not dialect.kernel_section:
         return 1
     tensors = (plan.source, plan.second, plan.result)
-    return plan.constants_bar or max(tensor.bar for tensor in tensors if tensor and tensor.bar is not None) + 1
+    return (
+        plan.constants_bar
+        or max((tensor.bar for tensor in tensors if tensor and tensor.bar is not None), default=0) + 1
+    )
 
 
 def _defaults(words: TaskWords) -> None:
