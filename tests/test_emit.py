@@ -130,9 +130,20 @@ FORMS = {
     "max pool": lambda: image().max_pool(3, 2, 1),
     "average pool": lambda: image().avg_pool(2),
     "mean": lambda: image().mean((2, 3)),
-    "sum of channels": lambda: image().sum((1,)),
+    "sum of channels": lambda: image(16, 1).sum((1,)),
+    "sum that stretches": lambda: image() + af.input((1, 16, 1, 1), name="z"),
+    "number": lambda: image() * 0.5,
+    "number for each channel": lambda: image() + halves(1, 16, 1, 1),
+    "clamp": lambda: af.minimum(image(), 0.25),
+    "division": lambda: image() / image(name="z"),
+    "logarithm": lambda: image().log(),
+    "exponential": lambda: image().exp(),
+    "absolute": lambda: image().abs(),
+    "slope": lambda: image().leaky_relu(0.1),
+    "linear of many rows": lambda: af.linear(af.input((200, 64), name="x"), halves(48, 64), bias=halves(48)),
+    "batch of sums": lambda: af.input((2, 16, 8, 8), name="x") + af.input((2, 16, 8, 8), name="z"),
     "largest of columns": lambda: image().amax((3,)),
-    "smallest": lambda: image().amin((2,)),
+    "smallest": lambda: image().amin((3,)),
     "chain": lambda: (image().sigmoid() - image(name="z") * image(name="w")).relu().mean((2, 3)),
     "odd extents": lambda: af.conv(image(7, 13), halves(11, 7, 3, 3), stride=2).relu(),
 }
@@ -370,9 +381,11 @@ def test_programs_without_a_debug_section_run(kind, names):
 # What is refused.
 
 
-def test_forms_that_a_generation_does_not_show_are_refused_by_name():
-    with pytest.raises(AneforgeError, match=r"pool_1.*max_pool.*h16.*compile for h13"):
-        emit(compiled(image().max_pool(2).named("pool_1"), "h16").program)
+def test_programs_of_the_driver_refuse_work_without_words():
+    container = emit(compiled(af.input((8, 64), name="x").softmax(-1).named("s")).program)
+    with pytest.raises(AneforgeError, match=r"^s: cannot run on hardware: 1 task is carried as text.*--allow-text"):
+        container.to_anec()
+    assert len(container.to_anec(allow_text=True)) > 0x1000
 
 
 def test_several_segments_are_refused():

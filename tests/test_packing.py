@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aneforge.codegen import zeros
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.packing import (
     CORES,
     lanes_of,
     pack_convolution,
-    pack_matrix,
     pack_scale,
     unpack_convolution,
-    unpack_matrix,
     unpack_scale,
 )
 
@@ -44,23 +43,19 @@ def test_sizes_of_the_published_convolution():
 
 
 def test_sizes_of_the_published_matrix():
-    packed = pack_matrix(np.zeros((512, 256), np.float16))
+    packed = pack_convolution(np.zeros((512, 256, 1, 1), np.float16))
     assert len(packed.data) == 262144
     assert packed.streams == tuple((16384 * core, 16384) for core in range(16))
     assert (packed.lanes, packed.evidence) == (16, "formula")
 
 
-@pytest.mark.parametrize(
-    ("outputs", "reduced", "rows"), [(512, 32, 8), (256, 24, 1), (1024, 32, 200), (256, 4096, 129)]
-)
-def test_matrix_follows_the_published_formula(outputs, reduced, rows):
+@pytest.mark.parametrize(("outputs", "reduced"), [(512, 32), (256, 24), (1024, 32)])
+def test_a_convolution_of_one_tap_follows_the_published_formula_of_a_matrix(outputs, reduced):
     """The formula as enums.json words it, one halfword at a time."""
     rng = np.random.default_rng(outputs + reduced)
     matrix = any_halves(rng, outputs, reduced)
-    packed = pack_matrix(matrix, rows)
+    packed = pack_convolution(matrix.reshape(outputs, reduced, 1, 1))
     g = min(16, outputs // 16)
-    if rows > 128:
-        g = min(g, 32768 // reduced)
     planes = outputs // g
     words = halfwords(packed.data)
     bits = matrix.view(np.uint16)
@@ -71,11 +66,26 @@ def test_matrix_follows_the_published_formula(outputs, reduced, rows):
             assert words[q * (reduced * g) + k * g + n % g] == bits[n, k]
 
 
-def test_a_convolution_of_one_tap_is_a_matrix():
-    kernel = any_halves(np.random.default_rng(1), 512, 96, 1, 1)
-    convolution = pack_convolution(kernel, 1, None, (1, 1))
-    assert convolution.data == pack_matrix(kernel.reshape(512, 96)).data
-    assert convolution.evidence == "formula"
+def test_channels_left_over_go_to_narrower_planes():
+    """768 outputs of one tap on a small map: 512 by 32 lanes, 256 by 16 (hwx/third)."""
+    packed = pack_convolution(numbered(768, 768, 1, 1), 1, np.zeros(768, np.float16), (1, 1), 1)
+    assert packed.lanes == 32
+    assert {size for _, size in packed.streams} == {0x12080}
+    first = halfwords(packed.data[: packed.streams[0][1]])
+    assert first[32] == 0  # behind the biases, the first tap of channel 0
+    assert first[32 * 769 + 16] == numbered(768, 768)[512, 0].view(np.uint16)
+
+
+def test_kernels_with_steps_leave_zeros_out():
+    """Sizes of published kernels: 1x1 and 3x3 of 64 inputs, 4 lanes; a 3x3 of 16 lanes with one input has a body of
+    0x140 bytes."""
+    for taps, size in ((1, 0x2C0), (3, 0x1440)):
+        packed = pack_convolution(np.ones((64, 64, taps, taps), np.float16), 1, None, (2, 2))
+        assert {length for _, length in packed.streams} == {size}
+    packed = pack_convolution(np.ones((256, 1, 3, 3), np.float16), 1, None, (2, 2))
+    assert int.from_bytes(packed.data[32:35], "little") == 0x140
+    assert packed.streams[0] == (0, 384)
+    assert zeros.order_of(3, 3) == (0, 2, 6, 8, 1, 9, 7, 9, 3, 5, 9, 9, 4, 9, 9, 9)
 
 
 def test_a_row_of_biases_precedes_the_weights_of_each_plane():
@@ -128,12 +138,6 @@ def test_depthwise_taps_are_contiguous():
     assert not first[18:].any()
 
 
-def test_steps_are_marked_as_sampled():
-    kernel = numbered(64, 8, 1, 1)
-    assert pack_convolution(kernel, 1, None, (1, 1)).evidence == "formula"
-    assert pack_convolution(kernel, 1, None, (2, 2)).evidence == "sampled"
-
-
 def test_windows_are_marked_as_sampled():
     assert pack_convolution(numbered(64, 8, 3, 3), 1, None, (1, 1)).evidence == "sampled"
 
@@ -164,15 +168,6 @@ def test_random_convolutions_come_back_bit_for_bit():
         )
         assert same_bits(found, kernel)
         assert (found_bias is None) if bias is None else found_bias is not None and same_bits(found_bias, bias)
-
-
-def test_random_matrices_come_back_bit_for_bit():
-    rng = np.random.default_rng(22)
-    for _ in range(100):
-        shape = (int(rng.integers(1, 900)), int(rng.integers(1, 60)))
-        matrix, rows = any_halves(rng, *shape), int(rng.choice([1, 129, 4096]))
-        packed = pack_matrix(matrix, rows)
-        assert same_bits(unpack_matrix(packed.data, packed.streams, shape, rows), matrix)
 
 
 def test_scales_follow_biases():

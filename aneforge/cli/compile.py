@@ -14,6 +14,7 @@ from aneforge.codegen.emission import emit
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
+from aneforge.files import write_whole
 from aneforge.formats.arguments import graph_of
 from aneforge.study.chain import PARTS
 from aneforge.study.loading import PROGRAM_FILES
@@ -32,6 +33,7 @@ def run(
     validate: bool,
     as_json: bool,
     route: str | None = None,
+    allow_text: bool = False,
 ) -> int:
     """Print the program, its way through the phases, the story of a node, or the table of all targets; 1 if a target
     refuses the model."""
@@ -64,7 +66,7 @@ def run(
                 return 1
             return _in_regions(programs, explain, parts, out, validate, as_json)
         if out is not None and _is_program_file(out):
-            _save(compiled, out)
+            _save(compiled, out, allow_text)
         if explain:
             story = compiled.explain(None if explain == "all" else explain)
             print(text.as_json(story.to_json()) if as_json else str(story).rstrip())
@@ -92,12 +94,20 @@ def _is_program_file(out: str | None) -> bool:
     return out is not None and Path(out).suffix.casefold() in PROGRAM_FILES
 
 
-def _save(compiled: Model, out: str) -> None:
-    """Write the program to a file; what a container cannot say in registers is told on stderr."""
-    if Path(out).suffix.casefold() == ".hwx":
+_DRIVER_FILE = ".anec"
+"""What the open Linux driver of the M1 loads."""
+
+
+def _save(compiled: Model, out: str, allow_text: bool) -> None:
+    """Write the program to a file; what its tasks rest on is told on stderr."""
+    ending = Path(out).suffix.casefold()
+    if ending in (".hwx", _DRIVER_FILE):
         with working(f"writing {out}"):
             container = emit(compiled.program)
-            container.write(out)
+            if ending == _DRIVER_FILE:
+                write_whole(out, container.to_anec(allow_text))
+            else:
+                container.write(out)
         say.note(f"wrote {out}: {container.record}")
         return
     with working(f"writing {out}"):

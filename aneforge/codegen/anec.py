@@ -129,12 +129,20 @@ class Anec:
         }
 
 
-def anec_of(container: Container) -> Anec:
-    """The program of a container, for the driver."""
+def anec_of(container: Container, allow_text: bool = False) -> Anec:
+    """The program of a container, for the driver. One of ours with a task whose work has no words is refused, unless
+    ``allow_text`` is set: such a task does nothing on hardware."""
     if container.generation != GENERATION:
         raise AneforgeError(
             f"the Linux driver loads programs of {GENERATION} (M1); this one is for {container.generation}. "
             f"Compile with --target m1."
+        )
+    if container.record is not None and not container.record.can_run and not allow_text:
+        task = container.record.not_expressed[0]
+        raise AneforgeError(
+            f"{', '.join(task.sources) or task.form}: {container.record.outlook}, the first one because "
+            f"{task.reason}. Split the model there with aneforge partition, or write the file all the same with "
+            "--allow-text (allow_text=True)."
         )
     kernels = [section for section in container.sections if section.segment.startswith("__KERN_")]
     if kernels:

@@ -325,11 +325,12 @@ class Container:
         ]
         return {"name": segment.name, "address": f"{segment.address:#x}", "sections": sections}
 
-    def to_anec(self) -> bytes:
-        """The program as the open Linux driver for the M1 loads it (:mod:`aneforge.codegen.anec`)."""
+    def to_anec(self, allow_text: bool = False) -> bytes:
+        """The program as the open Linux driver for the M1 loads it (:mod:`aneforge.codegen.anec`). A program with a
+        task whose work has no words is refused, unless ``allow_text`` is set."""
         from aneforge.codegen.anec import anec_of
 
-        return anec_of(self).to_bytes()
+        return anec_of(self, allow_text).to_bytes()
 
     def __repr__(self) -> str:
         return f"<Container {self.header.generation}, {len(self.commands)} load commands>"

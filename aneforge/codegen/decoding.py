@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.chips.names import target as find_target
+from aneforge.codegen.anec import Anec
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import meaning_of
@@ -53,8 +54,9 @@ class DecodedProgram(Program):
     schedule = plan  # type: ignore[assignment]
 
 
-def decode(container: Container) -> DecodedProgram:
-    """The program of a container of h13; an error says which task has no published meaning."""
+def decode(container: Container | Anec) -> DecodedProgram:
+    """The program of a container, or of a file of the Linux driver. Tasks of others than ours must be of h13; an error
+    says which one has no published meaning."""
     try:
         return _Decoder(container).program()
     except (AnecError, KeyError, TypeError, ValueError, IndexError) as error:
@@ -64,17 +66,17 @@ def decode(container: Container) -> DecodedProgram:
 
 
 class _Decoder:
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Container | Anec) -> None:
         self.container = container
         self.constants = container.constants
         self.module = Module()
         self.memory: Memory[Op] = Memory()
         self.values: dict[Any, Op] = {}
         """By what the debug section calls them: ports by name, layers by number."""
-        section = container.section("__debug_info", "__DEBUG")
+        section = None if isinstance(container, Anec) else container.section("__debug_info", "__DEBUG")
         self.debug: dict[str, Any] | None = None
         self.arrays: dict[str, np.ndarray] = {}
-        if section is not None:
+        if section is not None and isinstance(container, Container):
             contents = container.contents(section)
             self.debug, self.arrays = read_debug(contents.data, contents.start)
         self.encoded: dict[str, Any] = {} if self.debug is None else self.debug["encoded"]
@@ -107,7 +109,8 @@ class _Decoder:
                 (self.memory.view if row["task"] is None else self.memory.write)(place, value, value.shape)
             self.values[row["layer"]] = value
             self._label(start, row["layer"])
-            known = {key: row[key] for key in ("layer", "task", "form", "expressed", "constants", "reason", "passes")}
+            keys = ("layer", "task", "form", "expressed", "constants", "reason", "passes", "verdict")
+            known = {key: row[key] for key in keys}
             records.append(TaskRecord(**known, sampled=tuple(row["sampled"]), sources=tuple(row["sources"])))
         outputs = tuple(self._port(row) for row in debug["outputs"])
         named = {port.name: self.values[row["value"]] for port, row in zip(outputs, debug["outputs"], strict=True)}
@@ -158,7 +161,7 @@ class _Decoder:
             place = places[row.name]
             shape = (seen if row.role == "input" else written).get(place)
             if shape is None:
-                raise ContainerError(row.state.offset, f"no task reads or writes the {row.role} {row.name}")
+                raise ContainerError(0, f"no task reads or writes the {row.role} {row.name}")
             port = _checked(Port(row.name, row.shape, shape, "f16"))
             (inputs if row.role == "input" else outputs).append(port)
             if row.role == "input":
@@ -175,6 +178,8 @@ class _Decoder:
     # Both.
 
     def _port_places(self) -> dict[str, Place]:
+        if isinstance(self.container, Anec):
+            return {port.name: (port.bar, 0) for port in self.container.ports}
         bars = {address: number for number, address in enumerate(self.container.program.bars) if address}
         return {port.name: (bars[port.address], 0) for port in self.container.bindings if port.address in bars}
 

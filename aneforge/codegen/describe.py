@@ -9,10 +9,9 @@ from typing import Any
 
 from aneforge.chips import store
 from aneforge.codegen.anec import SCRATCH_BAR, TILE, Anec
-from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import meaning_of, resolved
-from aneforge.codegen.record import read_debug
+from aneforge.codegen.record import rows_of
 from aneforge.codegen.registers import Register, generations, register_map
 from aneforge.codegen.tasks import Task, header_fields
 from aneforge.errors import AneforgeError
@@ -38,24 +37,21 @@ def tree(program: Compiled) -> Iterator[str]:
         names = {bars[address]: name for address, name in places.items() if address in bars}
         yield f"program for {program.generation}: {count}, procedure {program.program.name}"
         yield from _container_parts(program, bars)
-    texts = {} if isinstance(program, Anec) else _texts(program)
+    texts = {} if isinstance(program, Anec) else _evidence(program)
     for number, task in enumerate(tasks):
         yield from _task(task, names)
         if number in texts:
-            yield f"  work carried as text: {texts[number]}"
+            yield f"  {texts[number]}"
 
 
-def _texts(container: Container) -> dict[int, str]:
-    """The tasks of our own containers whose work no register says, and the op that it is."""
-    section = container.section("__debug_info", "__DEBUG")
-    if section is None:
-        return {}
-    contents = container.contents(section)
-    try:
-        layers = read_debug(contents.data, contents.start)[0]["layers"]
-        return {row["task"]: str(row["form"]) for row in layers if row["task"] is not None and not row["expressed"]}
-    except (ContainerError, KeyError, TypeError):
-        return {}  # a debug section of somebody else's
+def _evidence(container: Container) -> dict[int, str]:
+    """What the words of the tasks of our own containers rest on; an op whose work no register says."""
+    rows = rows_of(container)
+    return {row["task"] + place: _words_of(row) for row in rows for place in range(row["passes"])}
+
+
+def _words_of(row: Mapping[str, Any]) -> str:
+    return f"words {row['verdict']}: {row['form']}" if row["expressed"] else f"work carried as text: {row['form']}"
 
 
 def _anec_parts(program: Anec) -> Iterator[str]:

@@ -21,11 +21,15 @@ class Dialect:
 
     generation: str
     rate: float
+    flat_rate: float
+    products_rate: float | None
+    biased_rate: float | None
+    spreads_rows: bool
+    narrow_product: int | None
     writes_every_register: bool
     default_width: int | None
     network: int
     bypass_groups: int | None
-    small_source_share: int | None
     numbered_streams: bool
     memory_format: int
     second_format: int
@@ -33,18 +37,18 @@ class Dialect:
     source_config: int
     second_config: int
     source_on_chip_config: int | None
+    idle_source_config: int | None
     cache_hint: int | None
     result_config: int
-    result_config_with_kernel: int
+    buffer_mode: int
+    lanes_config: int
+    product_rows: int
+    lanes_bit: int
+    tensor_stream_config: int
     result_on_chip_config: int | None
-    scratch_source: int
-    scratch_source_of_two: int
-    scratch_resident: int
-    scratch_resident_of_two: int
     idle_mac_kernel: int | None
     idle_mac_config: int | None
     planar_unit: int | None
-    spare: int | None
     mac_point: int
     mac_kernel: int | None
     mac_kernel_with_weights: int | None
@@ -52,24 +56,34 @@ class Dialect:
     constants_config: int
     no_constants_config: int | None
     stream_config: int
-    table_config: int
+    table_config: int | None
     cache_words: dict[str, int]
-    cache_words_with_kernel: dict[str, int]
+    cache_words_later: dict[str, int]
     relocated: str | None
     second_base_times: int
     kernel_section: bool
-    events_single: int
-    events_last: int
-    events_other: int
-    flags_single: int
-    flags_last: int
-    flags_other: int
+    events: tuple[int, ...]
+    flags: tuple[int, ...]
+    waiting_tables: tuple[str, ...]
+    flags_of_waiting_table: int
     result_mark: int
     program_format: int | None
     table_bytes: int
     table_evidence: str
+    table_in_streams: str
     first_tensor_bar: int
-    shown_forms: tuple[str, ...] | None
+    default_channels: int | None
+    default_lanes: int | None
+    default_task: int | None
+    repeated_columns: int
+    small_pixels: int | None
+    points_share_rows: bool
+    turns_in_lanes: bool
+    one_row_turns_share: bool
+    marks_two_sources: bool
+    configures_second: bool
+    halves_of_numbers: bool
+    filler: int | None
 
 
 @cache
@@ -89,12 +103,18 @@ def dialect_of(generation: str) -> Dialect:
     return Dialect(generation, **{field.name: values[field.name] for field in fields(Dialect)[1:]})
 
 
+@cache
+def rate_of(target: str, generation: str) -> float:
+    """Bytes a nanosecond that the vendor's compiler counts with for a target."""
+    return float(store.load("task_words")["rates"].get(target, dialect_of(generation).rate))
+
+
 def _value(cell: Any) -> Any:
     """A cell as code uses it: words are written in base 16."""
     if isinstance(cell, dict):
         return {name: _value(value) for name, value in cell.items()}
     if isinstance(cell, list):
-        return tuple(cell)
+        return tuple(_value(value) for value in cell)
     return int(cell, 16) if isinstance(cell, str) and cell.startswith("0x") else cell
 
 
@@ -140,6 +160,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "task.share_most": ("Common.Cfg.ShMax", "Common.MacCfg.ShMax"),
     "task.cores": ("Common.Cfg.ActiveNE", "Common.MacCfg.ActiveNE"),
     "task.transposes": ("Common.Cfg.OutTrans", "Common.MacCfg.OutTrans"),
+    "task.word": ("Common.Cfg", "Common.MacCfg"),
     "task.network": ("Common.TaskInfo.NID", "Common.NID.NID"),
     # Memory on the way in and out.
     **{
@@ -171,6 +192,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         )
     },
     # Scratch.
+    "scratch.config": ("L2.L2Cfg", "L2.Control"),
     "scratch.source.config": ("L2.SourceCfg", "L2.Src1Cfg"),
     "scratch.second.config": ("L2.Src2Cfg",),
     "scratch.result.config": ("L2.ResultCfg",),
@@ -193,6 +215,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "planar.bias_scale": ("PE.BiasScale",),
     "planar.pre_scale": ("PE.PreScale",),
     "planar.scale": ("PE.FinalScale",),
+    "planar.mask": ("Common.PECfg",),
+    "planar.bias": ("PE.Bias",),
+    "planar.factor": ("PE.Scale",),
     "planar.config": ("PE.Cfg", "PE.PEConfig", "PE.Config"),
     "planar.operation": ("PE.Cfg.OpMode", "PE.PEConfig.Operation", "PE.Config.Operation"),
     "planar.pool": ("PE.PEConfig.PoolMode", "PE.Config.PoolMode"),
@@ -206,17 +231,21 @@ NAMES: dict[str, tuple[str, ...]] = {
     "mac.bias": ("NE.MACCfg.BiasMode", "NE.MacCfg.BiasMode", "NE.MacCfg.BiasEn"),
     "mac.scaled": ("NE.MACCfg.PostScaleMode", "NE.MacCfg.PostScaleMode", "NE.MacCfg.PostEn"),
     "mac.activation": ("NE.MACCfg.NonlinearMode", "NE.MacCfg.NonlinearMode", "NE.MacCfg.NLMode"),
+    "mac.same_bias": ("NE.AccBias", "NE.NEBias"),
+    "mac.biased_table": ("Common.DPE",),
     "mac.unit_kernel": ("NE.MACCfg.KernelMode",),
     "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
     # Constants.
     "constants.config": ("KernelDMASrc.MasterConfig",),
+    "constants.channel": ("KernelDMASrc.AlignedCoeffSizePerCh",),
+    "constants.part": ("KernelDMASrc.KernelOCGStride", "KernelDMASrc.Reserved2"),
     "constants.base": ("KernelDMASrc.KernelBaseAddrLo",),
     "table.config": ("KernelDMASrc.NonLinearLutDMAConfig",),
+    "table.place": ("KernelDMASrc.NonLinearLutBaseAddr",),
     "table.size": ("KernelDMASrc.NonLinearLutBfrSize",),
     "table.base": (
         "KernelDMASrc.NonLinearLutBase64Lo",
         "KernelDMASrc.NonLinearLutBaseAddrLo",
-        "KernelDMASrc.NonLinearLutBaseAddr",
     ),
 }
 """What a field or a whole word means, and its name in the maps."""

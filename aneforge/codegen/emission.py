@@ -13,28 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_kernel_section
+from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar
 from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.building import TaskBuilder, TaskSite
 from aneforge.codegen.container import Container
-from aneforge.codegen.dialect import dialect_of, written_generations
-from aneforge.codegen.packing import pack_convolution
+from aneforge.codegen.dialect import dialect_of, rate_of, written_generations
+from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
+from aneforge.codegen.hazards import finished
+from aneforge.codegen.headers import Following
 from aneforge.codegen.placement import Memory, Placement, place_of
-from aneforge.codegen.plan import (
-    MOST_CHANNELS,
-    WIDEST,
-    Form,
-    Streams,
-    TaskBuffer,
-    TaskPlan,
-    effective_padding,
-    effective_stride,
-    form_of,
-)
+from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.reading import TaskReading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
+from aneforge.codegen.sequences import Sequences
 from aneforge.codegen.stream import is_indexed
-from aneforge.codegen.tables import table_bytes
 from aneforge.codegen.tasks import Task
+from aneforge.codegen.verdicts import kind_of, verdict_of
 from aneforge.codegen.words import UNKNOWN, task_of
 from aneforge.compiler.footprint import MEMORY_LINE
 from aneforge.compiler.lower import Port
@@ -47,7 +41,8 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
-_LINE, _CORES = 64, 16
+_CORES = 16
+_FRAME, _PACKED_AT = 16, 16
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -103,17 +98,16 @@ class _Item:
     """One, or one for each pass of its kernel; none where nothing has to be done."""
     record: TaskRecord
     text: str = ""
+    form: Form | None = None
 
 
 class _Writer:
     def __init__(self, program: Program, generation: str) -> None:
         self.program, self.generation = program, generation
-        self.shown = dialect_of(generation).shown_forms
-        """The forms that may be written; None for all, where the reader gets tasks back from their registers."""
+        self.dialect = dialect_of(generation)
         self.placement = Placement(program, generation)
         self.items: list[_Item] = []
-        self.constants = bytearray()
-        self.tiles: list[tuple[int, int]] = []
+        self.sequences = Sequences(generation)
         self.arrays: dict[str, np.ndarray] = {}
         self.encoded: dict[str, Any] = {}
         self.memory: Memory[int | str] = Memory()
@@ -146,31 +140,48 @@ class _Writer:
     # Layers that registers express.
 
     def _expressed(self, layer: ProgramLayer, form: Form, number: int) -> _Item | str:
-        if self.shown is not None and form.name not in self.shown:
-            return f"{form.name} has no published words for {self.generation}"
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
+        if form.name == "product" and form.operands[0].shape[2] > self.dialect.product_rows:
+            return f"a product of more than {self.dialect.product_rows} rows of two tensors is not one task"
+        if (
+            form.name == "product"
+            and form.activation not in ("none", "relu")
+            and self.dialect.table_in_streams != "none"
+        ):
+            return "a table behind a product of two tensors has no published words on this generation"
         names = [self.program.schedule.name_of(op) for op in form.operands]
         tensors = [self.placement.buffer(name) for name in (*names, layer.number)]
         if any(tensor.in_memory and tensor.row % MEMORY_LINE for tensor in tensors):
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
-        before, tiles = len(self.constants), len(self.tiles)
-        plans, rules = [], {}
-        for part, result in _passes(form, self._result(layer), layer.passes):
-            start = len(self.constants)
-            plan, rule = self._plan(layer, part, [self.placement.buffer(name) for name in names], result, number)
-            problem = self._problem(layer, plan, part, names, start) if self.shown is None else ""
+        constants = self.sequences.constants
+        before, tiles = len(constants), len(self.sequences.tiles)
+        plans: list[TaskPlan] = []
+        rules: dict[str, None] = {}
+        reads_back = not is_indexed(self.generation) and not form.reads_text
+        for part, result in _passes(form, tensors[-1], layer.passes):
+            start = len(constants)
+            site = TaskSite(
+                self.dialect,
+                self.placement.free(layer),
+                rate_of(self.program.target.name, self.generation),
+                first_tensor_bar(self.generation) + len(self.placement.tensors)
+                if self.dialect.kernel_section
+                else None,
+                self.placement.reserve,
+            )
+            builder = TaskBuilder(site, number + len(plans))
+            rule = self.sequences.add(builder, part, tensors[:-1], result)
+            problem = self._problem(layer, builder.plans[-1], part, names, start) if reads_back else ""
             if problem:
-                del self.constants[before:], self.tiles[tiles:]
+                self.sequences.cut(before, tiles)
                 return problem
-            plans.append(plan)
+            plans += builder.plans
             rules[rule] = None
-            number += 1
-        is_inner = 0 < layer.number < len(self.program.layers) - 1
-        sampled = _sampled(form, plans, is_inner, any(self._is_reshaped(name) for name in names))
+        sampled = _sampled(form, plans, layer.passes, any(self._is_reshaped(name) for name in names))
         first, rule = plans[0].number, "; ".join(filter(None, rules))
-        record = TaskRecord(layer.number, first, form.name, True, sampled, rule, "", layer.sources, len(plans))
-        return _Item(layer, plans, record)
+        record = TaskRecord(layer.number, first, kind_of(form), True, sampled, rule, "", layer.sources, len(plans))
+        return _Item(layer, plans, record, "" if reads_back else self._text(layer), form)
 
     def _is_reshaped(self, name: int | str) -> bool:
         """Whether a value is another's bytes under another shape."""
@@ -178,62 +189,6 @@ class _Writer:
             return False
         layer = self.program.layers[name]
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
-
-    def _plan(
-        self, layer: ProgramLayer, form: Form, operands: list[TaskBuffer], result: TaskBuffer, number: int
-    ) -> tuple[TaskPlan, str]:
-        pad = 0x20 if form.engine == "planar" else 0x10 * form.kernel.height
-        turned = form.transposes and form.operation == "bypass"
-        source, second, result = self.placement.staged(
-            layer, operands[0], operands[1] if len(operands) > 1 else None, result, pad, turned
-        )
-        streams, lanes, rule = self._streams(form)
-        tensors = len(self.placement.tensors)
-        return TaskPlan(
-            number,
-            0,
-            form.engine,
-            source,
-            result,
-            second,
-            form.operation,
-            form.kernel,
-            streams,
-            lanes,
-            form.activation if form.activation in ("none", "relu") else "table",
-            form.bias is not None,
-            form.transposes,
-            number + 1 if streams.bytes else 0,
-            first_tensor_bar(self.generation) + tensors if has_kernel_section(self.generation) else None,
-        ), rule
-
-    def _result(self, layer: ProgramLayer) -> TaskBuffer:
-        return self.placement.buffer(layer.number)
-
-    def _streams(self, form: Form) -> tuple[Streams, int, str]:
-        """Puts the kernel and the table of a form behind the other constants."""
-        coefficients: tuple[tuple[int, int], ...] = ()
-        table, lanes, rules = None, 1, []
-        base = self._behind() if is_indexed(self.generation) else 0
-        if form.weights is not None:
-            start = self._behind()
-            packed = pack_convolution(form.weights, form.kernel.groups, form.bias, form.kernel.stride)
-            self.constants += packed.data
-            coefficients = tuple((start - base + offset, size) for offset, size in packed.streams)
-            self.tiles += [(start + offset, size) for offset, size in packed.streams]
-            lanes = packed.lanes
-            rules.append(f"kernel by {packed.rule} ({packed.evidence})")
-        if form.activation not in ("none", "relu"):
-            start = self._behind()
-            content = table_bytes(form.activation, self.generation)
-            self.constants += content.data
-            table = start - base, len(content.data)
-            rules.append(f"table of {form.activation} ({content.evidence})")
-        return Streams(coefficients, table, base), lanes, "; ".join(rules)
-
-    def _behind(self) -> int:
-        self.constants += bytes(-len(self.constants) % _LINE)
-        return len(self.constants)
 
     def _problem(self, layer: ProgramLayer, plan: TaskPlan, form: Form, names: list[int | str], start: int) -> str:
         """What the reader would get wrong of a task; empty where it gives the layer back. ``start`` is where its
@@ -245,7 +200,7 @@ class _Writer:
         )
         try:
             task = task_of(replace(plan, streams=own), self.generation)
-            reading = read_task(task, bytes(self.constants[start:]))
+            reading = read_task(task, bytes(self.sequences.constants[start:]))
         except ContainerError as error:
             return str(error)
         if place_of(plan.result) != reading.result.place:
@@ -258,18 +213,12 @@ class _Writer:
     # Layers that they do not.
 
     def _unexpressed(self, layer: ProgramLayer, reason: str, number: int) -> _Item:
-        if self.shown is not None:
-            raise AneforgeError(
-                f"{', '.join(layer.sources) or layer.op}: layer {layer.number} ({layer.op}) cannot be written for "
-                f"{self.generation}: {reason}. Published programs of {self.generation} show "
-                f"{', '.join(self.shown)}; compile for h13, or save the model as .anef."
-            )
-        operands = [self.placement.buffer(name) for name in layer.inputs[:2]] or [self._result(layer)]
+        operands = [self.placement.buffer(name) for name in layer.inputs[:2]] or [self.placement.buffer(layer.number)]
         operands = [_fitting(operand) for operand in operands]
-        source, second, result = self.placement.staged(
-            layer, operands[0], operands[1] if len(operands) > 1 else None, _fitting(self._result(layer)), 0x20, False
+        result = _fitting(self.placement.buffer(layer.number))
+        plan = TaskPlan(
+            number, 0, "planar", operands[0], result, operands[1] if len(operands) > 1 else None, UNKNOWN, rate=1e9
         )
-        plan = TaskPlan(number, 0, "planar", source, result, second, UNKNOWN)
         record = TaskRecord(layer.number, number, layer.op, False, (), "", reason, layer.sources)
         return _Item(layer, [plan], record, self._text(layer))
 
@@ -313,32 +262,43 @@ class _Writer:
 
     def container(self) -> Container:
         tasks = list(self._tasks())
+        self._judge(tasks)
         parts = Parts(
             self.generation,
             self.placement.tensors,
             tasks,
-            bytes(self.constants),
+            bytes(self.sequences.constants),
             self.placement.scratch_bytes,
             cycles=sum(task.header.get("ExeCycles", 0) for task in tasks),
-            tiles=self.tiles,
+            tiles=self.sequences.tiles,
             debug=self._debug(),
         )
         return assemble(parts)
 
+    def _judge(self, tasks: list[Task]) -> None:
+        """Says of each layer what its words rest on."""
+        place = 0
+        for item in self.items:
+            own = tasks[place : place + len(item.plans)]
+            place += len(own)
+            if item.form is not None:
+                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form, item.layer.passes))
+
     def _tasks(self) -> Iterator[Task]:
-        plans = [plan for item in self.items for plan in item.plans]
-        plans = [replace(plan, count=len(plans)) for plan in plans]
-        if is_indexed(self.generation):
-            yield from (task_of(plan, self.generation) for plan in plans)
-            return
-        tasks = [task_of(plan, self.generation) for plan in plans]
-        places, place = [], 0
-        for task in tasks:
+        plans = finished([plan for item in self.items for plan in item.plans], self.dialect)
+        place = _FRAME if is_indexed(self.generation) else 0
+        step = _PACKED_AT if is_indexed(self.generation) else _TASKS_AT
+        places, tasks = [], []
+        for plan in plans:
+            tasks.append(task_of(plan, self.generation, place))
             places.append(place)
-            place += -(-4 * len(task.words) // _TASKS_AT) * _TASKS_AT
+            place += -(-4 * len(tasks[-1].words) // step) * step
+        if is_indexed(self.generation):
+            yield from tasks
+            return
         for number, plan in enumerate(plans):
             more = number + 1 < len(plans)
-            following = (places[number + 1], len(tasks[number + 1].words)) if more else None
+            following = Following(places[number + 1], len(tasks[number + 1].words)) if more else None
             yield task_of(plan, self.generation, places[number], following)
 
     def _debug(self) -> bytes:
@@ -402,17 +362,9 @@ def _passes(form: Form, result: TaskBuffer, passes: int) -> list[tuple[Form, Tas
     return parts
 
 
-def _sampled(form: Form, plans: list[TaskPlan], is_inner: bool, is_reshaped: bool) -> tuple[str, ...]:
-    plan, names = plans[0], list(form.sampled)
-    if is_inner or len(plans) > 2:
-        names.append("header")
-    if len(plans) > 1:
-        names.append("passes")
-    if is_reshaped:
-        names.append("views")
-    if plan.second is not None and not plan.second.in_memory:
-        names.append("scratch.second")
-    return tuple(dict.fromkeys(names))
+def _sampled(form: Form, plans: list[TaskPlan], passes: int, is_reshaped: bool) -> tuple[str, ...]:
+    more = {"passes": passes > 1, "views": is_reshaped, "tiles": any(plan.tile is not None for plan in plans)}
+    return (*form.sampled, *(name for name, holds in more.items() if holds))
 
 
 def _differs(reading: TaskReading, layer: ProgramLayer, form: Form) -> str:

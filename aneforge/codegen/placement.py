@@ -5,10 +5,10 @@ Addresses and strides are those that the phases chose.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Generic, TypeVar
 
 from aneforge.codegen.assemble import PAGE, CallerTensor, bar_numbers
+from aneforge.codegen.banks import turned_pitch
 from aneforge.codegen.plan import Scratch, TaskBuffer
 from aneforge.codegen.reading import SCRATCH, Place
 from aneforge.compiler.lower import Port
@@ -16,28 +16,11 @@ from aneforge.compiler.plan import Name
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 
-# Where tensors lie in memory and in scratch: strides from shapes.
-
-
-BANKS = 0x400
-"""Bytes after which the banks of scratch repeat: 64 banks (0x1c8) of 16 bytes."""
+# Where tensors lie in memory: strides from shapes.
 
 
 def _up(value: int, step: int) -> int:
     return -(-value // step) * step
-
-
-def scratch_of(channels: int, height: int, width: int, base: int = 0, pad: int = 0) -> Scratch:
-    """The place of a tensor in scratch. ``pad`` is what keeps its rows on different banks, where they are not."""
-    channel = _up(2 * width, 16)
-    line = channels * channel
-    row = line + pad if height > 1 and line % BANKS == 0 else line
-    return Scratch(base, channel, row, line)
-
-
-def spaced(base: int) -> int:
-    """The base of an operand that is read beside one at zero."""
-    return base + 0x40 if base % BANKS == 0 else base
 
 
 def in_memory(
@@ -57,9 +40,8 @@ def matrix(rows: int, columns: int, scratch: Scratch, bar: int | None, row_bytes
 
 
 _MEMORY_BAR = 3
+_ALIGNED = 64
 _NOWHERE = Scratch(0, 0, 0, 0)
-_LINE = 0x100
-"""Bytes of a line of a matrix that is turned, in scratch."""
 _BYTES = ("uint8", "ui8")
 
 
@@ -77,13 +59,23 @@ class Placement:
         self.tensors = [_tensor(port, "input") for port in program.inputs]
         self.tensors += [_tensor(port, "output") for port in program.outputs if port.name in names.values()]
         self.bars = bar_numbers(generation, [tensor.name for tensor in self.tensors])
-        self._matrices = {port.name for port in (*program.inputs, *program.outputs) if len(port.user_shape) <= 2}
+        self._matrices = {port.name for port in (*program.inputs, *program.outputs) if _is_matrix(port)}
         self._inputs = {port.name: port.ndchw_shape for port in program.inputs}
         self._ports = _ports(program, names)
         self._tops = _tops(program)
-        peak = max(self._tops.values(), default=0)
-        used = program.stats["memory_bytes"] + peak
-        self.scratch_bytes = -(-used // PAGE) * PAGE
+        self._pitches = self._turned(program)
+        self._used = program.stats["memory_bytes"] + max(self._tops.values(), default=0)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The program's own memory, in whole pages."""
+        return -(-self._used // PAGE) * PAGE
+
+    def reserve(self, size: int) -> int:
+        """Takes bytes of the program's own memory; gives where they begin."""
+        start = -(-self._used // _ALIGNED) * _ALIGNED
+        self._used = start + size
+        return start
 
     def output_of(self, port: Port) -> Name:
         """The value that an output gives."""
@@ -100,6 +92,9 @@ class Placement:
         labels = layer.labels
         channel, row = labels["channel_stride"], labels["row_stride"]
         if layer.buffer.space == "l2":
+            pitch = self._pitches.get(layer.buffer.number)
+            if pitch is not None:
+                channel, row = pitch, pitch * extents[0]
             scratch = Scratch(labels["address"], channel, row, extents[0] * channel)
             return in_memory(*extents, scratch, None)
         return TaskBuffer(*extents, row, channel, extents[0] * channel, _NOWHERE, _MEMORY_BAR, labels["address"])
@@ -110,33 +105,33 @@ class Placement:
             return matrix(channels, width, _NOWHERE, self.bars[name])
         return in_memory(channels, height, width, _NOWHERE, self.bars[name])
 
-    def staged(
-        self,
-        layer: ProgramLayer,
-        source: TaskBuffer,
-        second: TaskBuffer | None,
-        result: TaskBuffer,
-        pad: int,
-        turned: bool,
-    ) -> tuple[TaskBuffer, TaskBuffer | None, TaskBuffer]:
-        """The operands of a task with the places in scratch through which memory reaches the engine: behind what the
-        task group keeps there, in the order source, second source, result."""
-        cursor = self._tops.get(layer.task_group, 0)
-        if source.in_memory:
-            place = scratch_of(*source.extents, cursor, pad)
-            if turned and source.height == 1:
-                channel = min(place.channel, _LINE)
-                line = source.channels * channel
-                place = Scratch(cursor, channel, line, line)
-            source = replace(source, scratch=place)
-            cursor += place.row * source.height
-        if second is not None and second.in_memory:
-            place = scratch_of(*second.extents, spaced(cursor), pad)
-            second = replace(second, scratch=place)
-            cursor = place.base + place.row * second.height
-        if result.in_memory:
-            result = replace(result, scratch=scratch_of(*result.extents, cursor))
-        return source, second, result
+    def _turned(self, program: Program) -> dict[int, int]:
+        """Buffers in scratch that hold a turned matrix, with the pitch of its rows: an odd number of banks, where
+        nothing of the task group lies behind them."""
+        pitches: dict[int, int] = {}
+        for layer in program.layers:
+            last = layer.ops[-1]
+            if layer.engine == "view" or layer.buffer.space != "l2" or last.kind != "transpose" or len(layer.ops) > 1:
+                continue
+            channels, height, width = _extents(layer.shape)
+            pitch = turned_pitch(width)
+            if height != 1 or pitch <= layer.labels["channel_stride"]:
+                continue
+            start, group = layer.labels["address"], layer.task_group
+            end = start + pitch * channels
+            others = [
+                buffer
+                for buffer in program.buffers
+                if buffer.space == "l2" and buffer.task_group == group and buffer.address is not None
+            ]
+            if all(buffer.number == layer.buffer.number or not start < buffer.address < end for buffer in others):
+                pitches[layer.buffer.number] = pitch
+                self._tops[group] = max(self._tops.get(group, 0), end)
+        return pitches
+
+    def free(self, layer: ProgramLayer) -> int:
+        """Where scratch is free behind what the layer's task group keeps there."""
+        return self._tops.get(layer.task_group, 0)
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -144,9 +139,13 @@ def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return n * d * c, h, w
 
 
+def _is_matrix(port: Port) -> bool:
+    return len(port.user_shape) <= 2 or (len(port.user_shape) == 3 and port.user_shape[0] == 1)
+
+
 def _tensor(port: Port, role: str) -> CallerTensor:
     n, d, c, h, w = port.ndchw_shape
-    shape = (1, 1, c, w) if len(port.user_shape) <= 2 else (n, d * c, h, w)
+    shape = (1, 1, c, w) if _is_matrix(port) else (n, d * c, h, w)
     if port.dtype in _BYTES:
         return CallerTensor(port.name, role, shape, 3, 1)
     return CallerTensor(port.name, role, shape)

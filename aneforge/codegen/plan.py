@@ -1,4 +1,4 @@
-"""One task as the phases decided it, and which register form its layer has.
+"""One task as the phases decided it.
 
 A plan knows no registers. :mod:`aneforge.codegen.words` writes it with the registers of a generation.
 """
@@ -6,16 +6,7 @@ A plan knows no registers. :mod:`aneforge.codegen.words` writes it with the regi
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
-from math import prod
-
-import numpy as np
-
-from aneforge.compiler.shown import ProgramLayer
-from aneforge.engine.interpret import laid_out
-from aneforge.engine.ir import Module, Op
-from aneforge.engine.traits import Trait
-from aneforge.sim.tables import tabulated
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -30,7 +21,8 @@ class Scratch:
 
 @dataclass(frozen=True)
 class TaskBuffer:
-    """A tensor as a task sees it: its extents, the strides of its memory, and its place in scratch."""
+    """A tensor as a task sees it: its extents, the strides of its memory, and its place in scratch. Of several images
+    or groups it is one."""
 
     channels: int
     height: int
@@ -51,6 +43,14 @@ class TaskBuffer:
     def in_memory(self) -> bool:
         return self.bar is not None
 
+    @property
+    def moved_bytes(self) -> int:
+        """What reading or writing it moves: rows of whole lines."""
+        return self.channels * self.height * (-(-2 * self.width // _LINE) * _LINE)
+
+
+_LINE = 64
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -64,6 +64,15 @@ class Kernel:
     groups: int = 1
     is_depthwise: bool = False
     """Whether each output channel reads one input channel."""
+
+    @property
+    def is_point(self) -> bool:
+        return (self.height, self.width) == (1, 1)
+
+    @property
+    def skips_zeros(self) -> bool:
+        """Whether its stream holds the values that are not zero, and marks of the others."""
+        return self.stride != (1, 1)
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,19 @@ class Streams:
         return sum(size for _, size in self.coefficients) + (self.table[1] if self.table else 0)
 
 
+FIRST = 0x00500030
+"""Nothing is known of what ran before a program: every earlier source and result may lie at the same place."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What of earlier tasks the places of a task in scratch share with them: bits of the configuration words."""
+
+    source: int = FIRST
+    second: int = FIRST
+    result: int = FIRST
+
+
 @dataclass(frozen=True)
 class TaskPlan:
     """One task."""
@@ -95,7 +117,7 @@ class TaskPlan:
     result: TaskBuffer
     second: TaskBuffer | None = None
     operation: str = "add"
-    """Of the planar engine: add, sub, mul, max or min of two sources; a reduction (reduce_avg, reduce_sum, reduce_max,
+    """Of the planar engine: add, sub, mul, max, min or abs; a reduction (reduce_avg, reduce_sum, reduce_max,
     reduce_min) or a pool (average_pool, max_pool) of one; or unknown, where the work has no published words. Of the
     other: convolution or bypass."""
     kernel: Kernel = Kernel()
@@ -108,18 +130,76 @@ class TaskPlan:
     transposes_result: bool = False
     kernel_number: int = 0
     """The number of a task that loads weights or a table, from 1; 0 for others."""
-
     constants_bar: int | None = None
     """The base-address register of the kernels; worked out from the tensors where it is not given."""
+    rate: float = 1.0
+    """Bytes a nanosecond that its memory moves, as the vendor's compiler counts."""
+    images: int = 1
+    """How many times it runs, each time a group further."""
+    mask: int = 0
+    """Axes over which a source is stretched, and sources that are turned."""
+    is_vector: bool = False
+    """Whether the second source is a number for each channel, from the constants."""
+    numbers: tuple[float, float] | None = None
+    """What a planar task of one source adds, and what it multiplies with."""
+    post_scale: float = 1.0
+    """What the MAC engine multiplies its result with."""
+    same_bias: float = 0.0
+    """What it adds to every output channel."""
+    table: str = ""
+    """The activation whose table the task reads."""
+    tile: int | None = None
+    """Rows that it computes at a time; None for all."""
+    waits: Waits = Waits()
+    kept: tuple[tuple[int, int], ...] = ()
+    """Starts and ends in scratch of what later tasks need."""
+    source_is_handed: bool = False
+    """Whether the task before hands its result over through the queue of memory (h13)."""
+    result_is_handed: bool = False
+    result_is_awaited: bool = False
+    """Whether the next task reads from memory what this one writes there."""
+    is_biased: bool = False
+    """Whether a table's task adds an epsilon to its source."""
+    rows_are_dealt: bool = False
+    """Whether cores take rows of one channel, and not channels."""
+    result_in_strides: bool = False
+    """Whether the result lies in scratch in strides of its own before it goes to memory."""
+    mean_of: int = 1
+    """How many numbers a mean is of."""
+    kernel_bar: int | None = None
+    """The base-address register of a kernel that is a tensor, or that an earlier task wrote; None for constants."""
+    kernel_offset: int = 0
+    kernel_task: int | None = None
+    """The number of the task that wrote the kernel."""
+    result_lanes: int = 1
+    """Rows of the result that lie side by side in memory: the form in which it is read as a kernel."""
+    reads_twice: bool = False
+    """Whether both sources are the same tensor, the second one behind a relu."""
 
     @property
     def final_scale(self) -> int:
         """What the planar engine multiplies its result with, as the bits of a single: 1/N for a mean of N numbers."""
-        count = 1
-        if self.operation == "reduce_avg":
-            sides = zip(self.source.extents, self.result.extents, strict=True)
-            count = prod(before for before, after in sides if before != after)
+        count = self.mean_of if self.operation == "reduce_avg" else 1
         return int.from_bytes(struct.pack("<f", 1 / count), "little")
+
+    @property
+    def outputs(self) -> int:
+        """Output channels that cores share."""
+        if self.kernel_bar is not None:
+            return self.result.channels
+        if self.operation == "bypass":
+            return self.result.channels if self.transposes_result else self.source.channels
+        return self.result.width if self.transposes_result else self.result.channels * self.groups
+
+    @property
+    def result_columns(self) -> int:
+        """Columns that the engine computes, before the result is turned."""
+        return self.result.channels if self.transposes_result else self.result.width
+
+    @property
+    def groups(self) -> int:
+        """Of a convolution whose output channels each read several, and not all, of the inputs."""
+        return 1 if self.kernel.is_depthwise else self.kernel.groups
 
     @property
     def is_first(self) -> bool:
@@ -134,181 +214,23 @@ class TaskPlan:
         return bool(self.streams.coefficients or self.streams.table)
 
     @property
+    def rows(self) -> int:
+        """Rows of the result that a tile has."""
+        height = max(self.source.height, 1) if self.is_reduction else self.result.height
+        return height if self.tile is None else self.tile
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.operation.startswith("reduce_")
+
+    @property
     def memory_bytes(self) -> int:
-        """What it moves to and from memory."""
+        """What it moves to and from memory; rows that two tiles read count twice."""
+        times = self.images * self.groups
         tensors = [self.source, self.result, *([self.second] if self.second else [])]
-        return sum(tensor.total for tensor in tensors if tensor.in_memory) + self.streams.bytes
-
-
-# Which register form a layer has: elementwise, convolution, bypass (activation, transpose), pool or reduction.
-
-
-Array = np.ndarray
-TURNED = ((2, 4), (4, 2))
-"""The transpose that a MAC task does on its way out: channels and columns change places."""
-_ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min"}
-WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
-
-
-@dataclass(frozen=True)
-class Form:
-    """The work of a layer as registers say it."""
-
-    name: str
-    engine: str
-    operation: str
-    operands: tuple[Op, ...]
-    kernel: Kernel = field(default_factory=Kernel)
-    weights: Array | None = None
-    bias: Array | None = None
-    activation: str = "none"
-    """``none``, ``relu``, or the name of a table."""
-    transposes: bool = False
-    sampled: tuple[str, ...] = ()
-
-
-def form_of(layer: ProgramLayer, module: Module) -> Form | str:
-    """The form of a layer, or why it has none."""
-    ops = layer.ops
-    for op in (*ops, *(operand for operand in ops[0].operands if operand.kind != "const_in")):
-        if op.type is None or op.type.dtype != "f16":
-            return "only fp16 tensors have published words"
-        n, d, c, h, w = op.shape
-        if n * d != 1:
-            return "a batch or a depth of more than one has no published words"
-        if max(h, w) > WIDEST or c > MOST_CHANNELS:
-            return "an extent is larger than its register field"
-    primary = ops[0]
-    if primary.kind in _ELEMENTWISE:
-        return _elementwise(ops)
-    if primary.is_a(Trait.REDUCTION) or (primary.is_a(Trait.POOL) and primary.kind != "l2norm_pool"):
-        return _reduction(ops)
-    return _mac(ops, module)
-
-
-def _elementwise(ops: list[Op]) -> Form | str:
-    primary, rest = ops[0], ops[1:]
-    left, right = primary.operands[0], primary.operands[-1]
-    if "const_in" in (left.kind, right.kind):
-        return "an elementwise operand that is a constant has no published words"
-    if left.shape != right.shape:
-        return "broadcasting has no published words"
-    if rest and [op.kind for op in rest] != ["relu"]:
-        return f"{rest[-1].kind} behind an elementwise op has no published words"
-    operation = _ELEMENTWISE[primary.kind]
-    sampled = ("planar.relu",) if rest else ()
-    return Form(
-        "elementwise",
-        "planar",
-        operation,
-        (left, right),
-        activation="relu" if rest else "none",
-        sampled=sampled,
-    )
-
-
-def _reduction(ops: list[Op]) -> Form | str:
-    primary = ops[0]
-    if len(ops) > 1:
-        return f"{ops[-1].kind} behind a reduction has no published words"
-    if primary.is_a(Trait.REDUCTION):
-        return Form("reduction", "planar", primary.kind, (primary.operands[0],), sampled=("planar.reduction",))
-    _, height, width = primary.attrs["ksize"]
-    _, _, top, _, left, _ = primary.attrs["padding"]
-    kernel = Kernel(height, width, effective_stride(primary.shape, primary.attrs["stride"]), top, left)
-    problem = _unfit(kernel)
-    return problem or Form("pool", "planar", primary.kind, (primary.operands[0],), kernel, sampled=("planar.pool",))
-
-
-def _mac(ops: list[Op], module: Module) -> Form | str:
-    rest = list(ops)
-    source = rest[0].operands[0] if rest[0].operands else None
-    if source is None or source.kind == "const_in":
-        return f"{rest[0].kind} of a constant has no published words"
-    kernel, weights, bias = Kernel(), None, None
-    name, operation, sampled = "bypass", "bypass", []
-    if rest[0].kind == "convolution":
-        primary = rest.pop(0)
-        if any(operand.kind != "const_in" for operand in primary.operands[1:]):
-            return "a kernel that is computed has no published words"
-        if any(module.weights[operand.attrs["weight"]].encoded for operand in primary.operands[1:]):
-            return "a kernel in a compressed form has no published words"
-        kernel = _kernel_of(primary)
-        problem = _unfit(kernel)
-        if problem:
-            return problem
-        weights = _constant(module, primary.operands[1])[:, 0]
-        if len(primary.operands) > 2:
-            bias = _constant(module, primary.operands[2]).reshape(-1)
-            if len(bias) != len(weights):
-                return "one bias for all channels has no published words"
-            sampled.append("mac.bias")
-        name, operation = "convolution", "convolution"
-        sampled += ["depthwise"] if kernel.is_depthwise else ["groups"] if kernel.groups > 1 else []
-    activation, transposes = "none", False
-    if rest and (rest[0].kind == "relu" or (rest[0].kind in tabulated() and not rest[0].attrs)):
-        activation = rest.pop(0).kind
-        name = name if operation == "convolution" else "activation"
-    if rest and rest[0].kind == "transpose" and rest[0].attrs["transpose_list"] == TURNED:
-        rest.pop(0)
-        transposes = True
-        name = name if operation == "convolution" or activation != "none" else "transpose"
-    if rest or (operation == "bypass" and activation == "none" and not transposes):
-        return f"{(rest or ops)[0].kind} has no published words"
-    if transposes and operation == "bypass":
-        sampled.append("scratch.matrix")
-    return Form(
-        name,
-        "mac",
-        operation,
-        (source,),
-        kernel,
-        weights,
-        bias,
-        activation,
-        transposes,
-        ("task.small_source", *sampled),
-    )
-
-
-def _kernel_of(op: Op) -> Kernel:
-    _, height, width = op.attrs["kernel_sizes"]
-    _, _, top, _, left, _ = op.attrs["explicit_padding"]
-    groups, stride = op.attrs["groups"], effective_stride(op.shape, op.attrs["strides"])
-    return Kernel(height, width, stride, top, left, groups, groups > 1 and groups == op.operands[0].shape[2])
-
-
-def _unfit(kernel: Kernel) -> str:
-    """Why a window does not fit its register fields; empty where it does."""
-    if max(kernel.stride) > 3:
-        return f"a stride of {max(kernel.stride)} does not fit its register field, which holds 3"
-    if max(kernel.height, kernel.width, kernel.top, kernel.left) > 31:
-        return "a window or a padding of more than 31 does not fit its register field"
-    return "" if kernel.groups < 1 << 13 or kernel.is_depthwise else "the groups do not fit their register field"
-
-
-def _constant(module: Module, op: Op) -> Array:
-    return laid_out(module.weights[op.attrs["weight"]].array, op.shape)
-
-
-def effective_stride(result: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, int]:
-    """The steps that a window takes down and across: one where it stands in a single place."""
-    down, across = (step if extent > 1 else 1 for extent, step in zip(result[-2:], stride[-2:], strict=True))
-    return down, across
-
-
-def effective_padding(
-    source: tuple[int, ...],
-    result: tuple[int, ...],
-    size: tuple[int, int],
-    stride: tuple[int, int],
-    top: int,
-    left: int,
-) -> tuple[int, int, int, int, int, int]:
-    """The padding that a window reads: registers have that of the top and the left, and the extents of the result say
-    how far the window goes at the other ends."""
-    ends = [
-        max(0, (out - 1) * step + extent - into - before)
-        for into, out, extent, step, before in zip(source[-2:], result[-2:], size, stride, (top, left), strict=True)
-    ]
-    return 0, 0, top, ends[0], left, ends[1]
+        moved = sum(tensor.moved_bytes for tensor in tensors if tensor.in_memory) * times
+        if self.tile is not None and self.source.in_memory:
+            again = (-(-self.result.height // self.tile) - 1) * max(0, self.kernel.height - self.kernel.stride[0])
+            moved += again * self.source.row * self.source.channels * times
+        kernel = self.streams.bytes if self.kernel_bar is None else 2 * self.result.channels * self.source.channels
+        return moved + kernel

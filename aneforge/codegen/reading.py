@@ -11,8 +11,8 @@ import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.dialect import meaning_of
+from aneforge.codegen.forms import TURNED, effective_padding
 from aneforge.codegen.packing import unpack_convolution
-from aneforge.codegen.plan import TURNED, effective_padding
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.tables import activation_of
 from aneforge.codegen.tasks import Task
@@ -23,7 +23,7 @@ Place = tuple[int, int]
 """A base-address register and an offset, or :data:`SCRATCH` and an address."""
 
 _PLANAR, _CORES = 0, 16
-_SECOND_IN_SCRATCH = 1  # DependencyMode of a second source that no DMA brings
+_SECOND_IN_MEMORY = 0x30000  # bits of the configuration of a second source that memory brings
 _ELEMENTWISE = {0: "add", 1: "mult", 2: "max", 3: "min"}
 _REDUCED = {0: "reduce_sum", 2: "reduce_max", 3: "reduce_min"}
 _POOLED = {1: "average_pool", 2: "max_pool"}
@@ -93,8 +93,9 @@ def read_task(task: Task, constants: bytes) -> TaskReading:
     words, header = _Registers(task), task.header
     if task.generation != "h13":
         raise words.error(f"is of {task.generation}; only programs of h13 are read back to ops")
-    into = (words["in.channels"], words["in.height"], words["in.width"])
-    out = (words["out.channels"], words["out.height"], words["out.width"])
+    parts = 1 if words["unicast"] else max(1, words["groups"])
+    into = (parts * words["in.channels"], words["in.height"], words["in.width"])
+    out = (parts * words["out.channels"], words["out.height"], words["out.width"])
     operands = [Operand(_source_place(words, header), into)]
     planar = header["ENE"] == _PLANAR
     if planar and words["task.type"] == _TWO_SOURCES:
@@ -113,7 +114,7 @@ def _source_place(words: _Registers, header: dict[str, int]) -> Place:
 
 
 def _second_place(words: _Registers, header: dict[str, int]) -> Place:
-    if words["second.config"] >> 18 & 3 == _SECOND_IN_SCRATCH:
+    if not words["second.config"] & _SECOND_IN_MEMORY:
         return SCRATCH, words["scratch.second.base"]
     return header["RBase1"], words["second.base"]
 
@@ -174,6 +175,7 @@ def _window(words: _Registers) -> tuple[tuple[int, int], tuple[int, int]]:
 
 def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> list[TaskWork]:
     operation, shape = words["mac.operation"], (1, 1, *out)
+    streams = _streams(words)
     work: list[TaskWork] = []
     if operation == _CONVOLUTION and not words["mac.unit_kernel"]:
         work.append(_convolution(words, into, out, constants))
@@ -183,7 +185,9 @@ def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constan
     if activation == _RELU:
         work.append(TaskWork("relu", {}, shape))
     elif activation == _TABLE:
-        start, size = words["table.base"], words["table.size"]
+        if not streams:
+            raise words.error("reads a table and has no stream")
+        start, size = streams[0][0], min(_TABLE_BYTES, streams[0][1])
         name = activation_of(constants[start : start + size], words.task.generation)
         if name is None:
             raise words.error(f"reads a table at {start:#x} of the constants that is not a known activation")
@@ -195,27 +199,50 @@ def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constan
     return work
 
 
-def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> TaskWork:
-    depthwise = bool(words["unicast"])
-    groups = into[0] if depthwise else max(1, words["groups"])
-    if into[0] % groups or out[0] % groups:
-        raise words.error(f"has {groups} groups of {into[0]} input and {out[0]} output channels")
-    size, stride = _window(words)
-    streams = [
+_TABLE_BYTES, _SKIPS_ZEROS = 128, 0x20
+
+
+def _streams(words: _Registers) -> list[tuple[int, int]]:
+    """The start and size of each core's stream of coefficients."""
+    if not words["constants.config"]:
+        return []
+    return [
         (words.word("KernelDMASrc", f"CoeffBaseAddr[{core}]"), words.word("KernelDMASrc", f"CoeffBfrSize[{core}]"))
         for core in range(_CORES)
         if words.word("KernelDMASrc", f"CoeffDMAConfig[{core}]") & 1
     ]
+
+
+def _behind_tables(constants: bytes, streams: list[tuple[int, int]]) -> tuple[bytes, list[tuple[int, int]]]:
+    """The coefficients of streams that begin with a table, one behind the other."""
+    data, found = bytearray(), []
+    for start, size in streams:
+        part = constants[start + _TABLE_BYTES : start + size]
+        found.append((len(data), len(part)))
+        data += part
+    return bytes(data), found
+
+
+def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> TaskWork:
+    depthwise = bool(words["unicast"])
+    groups = into[0] if depthwise else max(1, words["groups"])
+    size, stride = _window(words)
+    streams = _streams(words)
+    if words["mac.activation"] == _TABLE:
+        constants, streams = _behind_tables(constants, streams)
     if not streams:
         raise words.error("is a convolution without a stream of coefficients")
     first = min(start for start, _ in streams)
     data = constants[first : max(start + length for start, length in streams)]
     shape = (out[0], into[0] // groups, *size)
-    if 2 * prod(shape) > len(data):
+    skips = bool(words["constants.config"] & _SKIPS_ZEROS)
+    if not skips and 2 * prod(shape) > len(data):
         raise words.error(f"needs {2 * prod(shape)} bytes of coefficients; its streams have {len(data)}")
     relative = [(start - first, length) for start, length in streams]
+    side = None if words["task.transposes"] else max(into[1:])
     try:
-        kernel, bias = unpack_convolution(data, relative, shape, groups, bool(words["mac.bias"]), stride)
+        steps = (2, 2) if skips else (1, 1)
+        kernel, bias = unpack_convolution(data, relative, shape, groups, bool(words["mac.bias"]), steps, side)
     except ValueError as error:
         raise words.error(f"has coefficients that do not fit its kernel: {error}") from None
     attrs: dict[str, Any] = {

@@ -11,12 +11,16 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.verdicts import ANALOGY, TEXT, VERDICTS
 from aneforge.codegen.words import SAMPLED
+
+if TYPE_CHECKING:
+    from aneforge.codegen.container import Container
 
 _MAGIC, _VERSION, _ALIGNED = b"AFDEBUG\0", 1, 64
 _DTYPES = ("<f2", "<f4", "|u1", "|i1", "|b1")
@@ -42,7 +46,9 @@ class TaskRecord:
     """Why it is not expressed."""
     sources: tuple[str, ...] = ()
     passes: int = 1
-    """How many tasks do its work one after the other, each for a part of the output channels."""
+    """How many tasks do its work one after the other."""
+    verdict: str = TEXT
+    """What its words rest on (:mod:`aneforge.codegen.verdicts`)."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
@@ -71,12 +77,44 @@ class BuildRecord:
         return {name: SAMPLED[name] for name in used}
 
     def to_json(self) -> dict[str, Any]:
-        return {"target": self.target, "sampled": self.sampled, "tasks": [task.to_json() for task in self.tasks]}
+        return {
+            "target": self.target,
+            "verdicts": self.verdicts,
+            "can_run": self.can_run,
+            "sampled": self.sampled,
+            "tasks": [task.to_json() for task in self.tasks],
+        }
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """How many tasks rest on what, the surest first."""
+        counts: dict[str, int] = dict.fromkeys(VERDICTS, 0)
+        for task in self.tasks:
+            if task.task is not None:
+                counts[task.verdict] += task.passes
+        return {verdict: count for verdict, count in counts.items() if count}
+
+    @property
+    def can_run(self) -> bool:
+        """Whether every task has words, so that hardware can do its work."""
+        return TEXT not in self.verdicts
+
+    @property
+    def outlook(self) -> str:
+        """Whether the file can run on hardware, in one line."""
+        counts = self.verdicts
+        if TEXT in counts:
+            tasks = "1 task is" if counts[TEXT] == 1 else f"{counts[TEXT]} tasks are"
+            return f"cannot run on hardware: {tasks} carried as text"
+        if ANALOGY in counts:
+            tasks = "1 task is" if counts[ANALOGY] == 1 else f"{counts[ANALOGY]} tasks are"
+            return f"may run on hardware: every task has words, and {tasks} by analogy"
+        return "can run on hardware as far as published programs show: every task is as published or by rule"
 
     def __str__(self) -> str:
         count = sum(task.passes for task in self.tasks if task.task is not None)
-        known = sum(task.passes for task in self.expressed)
-        lines = [f"{count} tasks for {self.target}, {known} expressed by registers"]
+        each = ", ".join(f"{number} {verdict}" for verdict, number in self.verdicts.items())
+        lines = [f"{count} tasks for {self.target}: {each}", self.outlook]
         if self.not_expressed:
             kinds: dict[str, int] = {}
             for task in self.not_expressed:
@@ -87,6 +125,21 @@ class BuildRecord:
             lines.append("words by a sampled rule:")
             lines += [f"  {name}: {why}" for name, why in self.sampled.items()]
         return "\n".join(lines)
+
+
+def rows_of(container: Container) -> list[dict[str, Any]]:
+    """The records of the layers of a container of ours, as its debug section has them; none of somebody else's."""
+    section = container.section("__debug_info", "__DEBUG")
+    if section is None:
+        return []
+    contents = container.contents(section)
+    try:
+        rows = read_debug(contents.data, contents.start)[0]["layers"]
+        return [
+            row for row in rows if row["task"] is not None and {"form", "verdict", "expressed", "passes"} <= set(row)
+        ]
+    except (ContainerError, KeyError, TypeError):
+        return []
 
 
 def debug_bytes(content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -28,6 +28,7 @@ from aneforge.chips import target
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.limits import published_table
 from aneforge.codegen.dialect import dialect_of
+from aneforge.codegen.forms import ActivationTable
 from aneforge.errors import UnknownNameError
 from aneforge.sim.tables import PUBLISHED, knots_of, tabulated
 
@@ -63,6 +64,22 @@ def table_bytes(activation: str, generation: str) -> TableBytes:
     if name in PUBLISHED:
         evidence = "hash" if generation in published_table(name)["targets"] else "formula"
     return TableBytes(words + bytes(dialect.table_bytes - len(words)), evidence)
+
+
+def bounds_bytes(table: ActivationTable) -> bytes:
+    """The table of a clamp or of a slope below zero, as published programs of all generations have it. A clamp is the
+    smaller with a number, or the larger, or both (both is our inference)."""
+    halves = np.zeros(_WORDS, np.float16)
+    bits = halves.view(np.uint16)
+    if table.slope is not None:
+        halves[:2], halves[37] = (-np.inf, np.inf), table.slope
+    else:
+        halves[:4] = table.low, table.high, table.low, table.high
+        halves[_FIRST_KNOT : _FIRST_KNOT + _KNOTS] = table.low if np.isfinite(table.low) else 0
+        halves[37] = 1
+    halves[39] = 1
+    bits[41], bits[42] = 0x0040, 1
+    return halves.tobytes()
 
 
 def activation_of(data: bytes, generation: str) -> str | None:

@@ -6,40 +6,43 @@ are :data:`SAMPLED`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import ceil, log2
+import numpy as np
 
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.names import target
-from aneforge.codegen.dialect import Dialect, dialect_of, resolved
+from aneforge.codegen.dialect import Dialect, resolved
+from aneforge.codegen.headers import Following, header_of
 from aneforge.codegen.plan import TaskBuffer, TaskPlan
-from aneforge.codegen.registers import register_map
-from aneforge.codegen.stream import Command, encode, grouped, is_indexed
-from aneforge.codegen.tasks import Task, header_values
+from aneforge.codegen.scratch_words import put_scratch
+from aneforge.codegen.sharing import (
+    DEALT_COLUMNS_LOG,
+    Sharing,
+    active_cores,
+    log_of,
+    shared_by_convolution,
+    shared_by_copy,
+    shared_by_product,
+    shared_by_turn,
+    turning_lanes,
+)
+from aneforge.codegen.stream import Command, encode, is_indexed
+from aneforge.codegen.task_words import TaskWords
+from aneforge.codegen.tasks import Task, header_fields
 
 SAMPLED: dict[str, str] = {
-    "task.share_preferred": "row sharing: two settings are published, one for windows and one for transposes",
-    "task.small_source": "set for sources of up to eight columns in the published programs",
-    "scratch.source.row": "a row that would fall on the same banks as the one before is moved on",
-    "header": "events of tasks between the first and the last of a program are not published",
-    "mac.kernel": "bits 16 and 28 are set from h16 on where a task loads a table or weights",
-    "planar.pool": "the pooling code stands where the map of h14 has it; no program of h13 that pools is published",
-    "planar.reduction": "the operation of a reduction is the code of the same operation on two sources",
-    "planar.relu": "the bit is in the map; no program that sets it is published",
-    "depthwise": "written as a bypass is: one input channel for each output channel",
-    "groups": "the number of groups as the map has it; no program with groups is published",
-    "mac.bias": "the bit is in the map; no program that sets it is published",
-    "scratch.second": "a second source in scratch is configured as the first; no such program is published",
+    "planar.pool": "the pooling code stands where the map of h14 has it; no program that pools is published (U244)",
+    "planar.relu": "the bit is in the map; no program that sets it is published (U244)",
     "views": "a tensor is read under another shape where it lies; published programs read each as it was written",
     "passes": "a kernel in passes is one task for each part of the output channels; no such program is published",
-    "scratch.matrix": "a matrix that is turned is read in lines of 256 bytes, as in the published product",
+    "tiles": "a map that does not fit is taken in tiles by a rule from two published programs (U240)",
 }
 """Words whose rule rests on a few published programs; the record of a build names those that it used."""
 
 _PLANAR_OPS = {"add": 0, "mul": 1, "max": 2, "min": 3, "sum of squares": 4, "sub": 0}
 _REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3}
+"""What a reduction does to its sums; of a minimum no program is published."""
 _POOLS = {"average_pool": 1, "max_pool": 2}
-_TASK_TYPES = {"copy": 2, "two sources": 3, "reduction": 5}
+_TASK_TYPES = {"copy": 2, "two sources": 3, "vector": 4, "reduction": 5}
 UNKNOWN = "unknown"
 """The operation of a task whose work has no published words: the planar word is zero, which switches the engine
 off."""
@@ -47,116 +50,86 @@ _ACTIVATIONS = {"none": 0, "relu": 1, "table": 2}
 _MEMORY_BAR = 4  # the register that words about memory are relocated against, where they are
 
 
-class _Words:
-    """Words of one task by address, as they are put."""
-
-    def __init__(self, generation: str) -> None:
-        self.generation = generation
-        self.dialect = dialect_of(generation)
-        self.map = register_map(generation)
-        self.values: dict[int, int] = {}
-        self.relocated: list[tuple[int, list[int], int]] = []
-        """(address, values, base-address register), in the order of the stream."""
-        self.alone: dict[str, Command] = {}
-        """By block: a command of its own behind the others."""
-
-    def put(self, meaning: str, value: int | None) -> None:
-        """A field or a word by its meaning; nothing for None, or where the generation has no such register."""
-        found = resolved(self.generation, meaning)
-        if found is None or value is None:
-            return
-        register, field = found
-        assert register.address is not None
-        old = self.values.get(register.address, 0)
-        self.values[register.address] = value if field is None else field.write(old, value)
-
-    def put_register(self, block: str, name: str, value: int) -> None:
-        address = self.map.register(block, name).address
-        assert address is not None
-        self.values[address] = value
-
-    def relocate(self, meaning: str, bar: int, *values: int) -> None:
-        """Words that the loader adds a base address to."""
-        found = resolved(self.generation, meaning)
-        if found is not None and found[0].address is not None:
-            self.relocated.append((found[0].address, list(values), bar))
-
-    def drop(self, *meanings: str) -> None:
-        for meaning in meanings:
-            found = resolved(self.generation, meaning)
-            if found is not None and found[0].address is not None:
-                self.values.pop(found[0].address, None)
-
-    def commands(self) -> list[Command]:
-        if is_indexed(self.generation):
-            return [*self._sparse(), *(Command(place, values, bar=bar) for place, values, bar in self.relocated)]
-        return list(self._dense())
-
-    def _sparse(self) -> Iterator[Command]:
-        for name in self.map.order:
-            addresses = [register.address for register in self.map.blocks[name].registers]
-            writes = [(place, self.values[place]) for place in addresses if place is not None and place in self.values]
-            yield from grouped(writes)
-            if name in self.alone:
-                yield self.alone[name]
-
-    def _dense(self) -> Iterator[Command]:
-        """Every block in full; a task without weights leaves the words of their streams out."""
-        for name in self.map.order:
-            block = self.map.blocks[name]
-            runs = [block.registers]
-            if name == "KernelDMASrc" and not self.values.get(block.registers[0].address or 0, 0):
-                runs = [block.registers[:18], block.registers[50:]]
-            for run in runs:
-                assert run[0].address is not None
-                yield Command(run[0].address, [self.values.get(register.address or 0, 0) for register in run])
-
-
-def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: tuple[int, int] | None = None) -> Task:
-    """The task of a plan. ``following`` is where the next one lies in the text and how many words it has, for the
+def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: Following | None = None) -> Task:
+    """The task of a plan. ``offset`` is where it lies in the text, ``following`` what is known of the next one in the
     generations whose tasks form a chain."""
-    words = _Words(generation)
+    words = TaskWords(generation)
     if words.dialect.writes_every_register:
         _defaults(words)
     _common(words, plan)
     _memory(words, plan)
-    _scratch(words, plan)
+    put_scratch(words, plan)
     if words.dialect.writes_every_register and plan.second is not None:
         words.put("format.second", 2)
     (_planar if plan.engine == "planar" else _mac)(words, plan)
     _constants(words, plan)
     _relocations(words, plan)
     commands = words.commands()
-    header = _header(plan, words.dialect, following, len(encode(commands, generation)))
-    return Task(generation, header, encode(commands, generation), offset)
+    if words.dialect.filler is not None:
+        commands = _filled(words, commands, offset)
+    body = encode(commands, generation)
+    return Task(generation, header_of(plan, words.dialect, len(body), following or Following()), body, offset)
 
 
-def _common(words: _Words, plan: TaskPlan) -> None:
-    source, result = plan.source, plan.result
-    extents = (("in", source), ("out", _untransposed(plan)))
-    for side, tensor in extents:
+def _filled(words: TaskWords, commands: list[Command], offset: int) -> list[Command]:
+    """Published programs of h14 have filler in front of the base addresses wherever the task would end in the last
+    16 bytes of a line of 64: the text begins with a frame, and tasks lie at multiples of 16."""
+    filler = words.map.register("TileDMADst", "Spare0").address
+    assert filler is not None
+    assert words.dialect.filler is not None
+    place = next((number for number, command in enumerate(commands) if command.bar is not None), len(commands))
+    size = len(header_fields(words.generation)) + len(encode(commands, words.generation)) + offset // 4
+    while (size - 1) % 16 >= 12:
+        commands.insert(place, Command(filler, [words.dialect.filler]))
+        size += 2
+    return commands
+
+
+def _common(words: TaskWords, plan: TaskPlan) -> None:
+    source, result = plan.source, untransposed(plan)
+    if plan.is_reduction:
+        result = source  # a reduction states the extents that it reads, twice
+    dialect = words.dialect
+    for side, tensor in (("in", source), ("out", result)):
         for axis, extent in (("width", tensor.width), ("height", tensor.height), ("channels", tensor.channels)):
-            words.put(f"{side}.{axis}", extent)
-    words.put("tile.height", result.height)
+            default = dialect.default_channels if axis == "channels" else dialect.default_width
+            if extent != default:
+                words.put(f"{side}.{axis}", extent)
+    words.put("tile.height", plan.rows)
     planar = plan.engine == "planar"
-    for side, tensor in extents:
-        if tensor.width == words.dialect.default_width:
-            words.drop(f"{side}.width")
     if planar:
-        across = patch_width(words.generation, source.width, plan.operation == "max_pool")
-        words.put("patch.width", across)
-        words.put("patch.height", min(_log2(source.height), max(8 - across, 0)))
+        patch = patch_of(words.generation, plan)
+        words.put("patch.width", patch[0])
+        words.put("patch.height", patch[1])
         words.put("task.type", _task_type(plan))
+        words.put("planar.mask", plan.mask or None)
+        if plan.images > 1:
+            words.put("groups", plan.images)
+            if dialect.bypass_groups is not None:
+                words.put("unicast.channels", 1)
         if plan.operation in _POOLS:
             _kernel(words, plan)
     else:
         _window(words, plan)
     words.put("task.bit0", 1)
-    words.put("task.dual_source", int(plan.second is not None))
+    if plan.second is not None and plan.second.in_memory:
+        words.put("task.dual_source", 1)
     if not planar:
-        words.put("task.network", words.dialect.network)
+        words.put("task.network", dialect.network)
     elif is_indexed(words.generation):
         words.put("task.network", 0)
+    words.drop_defaults()
+
+
+def patch_of(generation: str, plan: TaskPlan) -> tuple[int, int]:
+    """The logs of the columns and rows that a planar task takes at once."""
+    across = patch_width(generation, plan.source.width, plan.operation == "max_pool")
+    area = _PATCH if plan.second is not None else _PATCH + 1
+    return across, min(log_of(plan.source.height), max(area - across, 0))
+
+
+_PATCH = 8
+"""The log of the numbers in a patch of two sources; one source has room for twice as many."""
 
 
 def patch_width(generation: str, width: int, is_max_pool: bool) -> int:
@@ -164,10 +137,10 @@ def patch_width(generation: str, width: int, is_max_pool: bool) -> int:
     floor (0x400), and the cap of other layers (0x410) or of a max pool (0x3f8, U161)."""
     cap = "patch_width_clamp_maxpool" if is_max_pool else "patch_width_clamp_nonpool"
     low, high = (compile_fact(target(generation), name).require() for name in ("pe_min_patch_width_log2", cap))
-    return min(max(low, _log2(width)), high)
+    return min(max(low, log_of(width)), high)
 
 
-def _untransposed(plan: TaskPlan) -> TaskBuffer:
+def untransposed(plan: TaskPlan) -> TaskBuffer:
     """The extents that the engine computes, before its result is turned."""
     result = plan.result
     if not plan.transposes_result:
@@ -175,34 +148,67 @@ def _untransposed(plan: TaskPlan) -> TaskBuffer:
     return TaskBuffer(result.width, result.height, result.channels, 0, 0, 0, result.scratch)
 
 
-def _window(words: _Words, plan: TaskPlan) -> None:
-    kernel = plan.kernel
-    words.put("task.cores", 4)
+def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
+    """The rows that cores share in a MAC task."""
+    source, result = plan.source, untransposed(plan)
+    if plan.kernel_bar is not None:
+        return shared_by_product(dialect, result.height, result.width)
+    if plan.operation == "convolution":
+        window = (plan.kernel.height, plan.kernel.width)
+        return shared_by_convolution(
+            dialect, source.channels, result.height, result.width, window, plan.kernel.is_depthwise
+        )
+    if plan.transposes_result:
+        return shared_by_turn(dialect, source.channels, source.width)
+    if plan.rows_are_dealt:
+        return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
+    return shared_by_copy(source.channels, result.height, result.width)
+
+
+def _window(words: TaskWords, plan: TaskPlan) -> None:
+    kernel, dialect = plan.kernel, words.dialect
+    words.put("task.cores", active_cores(plan.outputs))
     words.put("task.transposes", int(plan.transposes_result))
     bypass = plan.operation == "bypass"
     is_plain = (kernel.height, kernel.width, *kernel.stride, kernel.top, kernel.left) == (1, 1, 1, 1, 0, 0)
-    if words.dialect.writes_every_register or not is_plain:
+    if dialect.writes_every_register or not is_plain:
         _kernel(words, plan)
     if kernel.is_depthwise:
-        words.put("unicast", 1)
-    elif kernel.groups > 1:
-        words.put("groups", kernel.groups)
-    words.put("outputs_per_core", 0 if bypass else _log2(plan.lanes))
-    if bypass:
-        words.put("groups", words.dialect.bypass_groups)
+        words.put("groups", dialect.bypass_groups)
         words.put("unicast", 1)
         words.put("unicast.channels", 1)
-        if plan.transposes_result:
-            words.put("task.share_preferred", 3)
-            words.put("task.share_most", 3)
-        return
-    if plan.source.width <= 8:
-        words.put("task.small_source", 1)
-        for part in ("preferred", "least", "most"):
-            words.put(f"task.share_{part}", words.dialect.small_source_share)
+    elif kernel.groups > 1:
+        words.put("groups", kernel.groups)
+        words.put("unicast.channels", 1)
+    lanes = 1 if kernel.is_depthwise else plan.lanes
+    if bypass:
+        lanes = turning_lanes(dialect, plan.source.channels) if plan.transposes_result else 1
+        words.put("groups", dialect.bypass_groups)
+        words.put("unicast", 1)
+        words.put("unicast.channels", lanes)
+        if lanes > 1:
+            words.mark("task.word", _SIDE_BY_SIDE)
+    if plan.kernel_bar is not None and dialect.turns_in_lanes:
+        words.mark("task.word", _SIDE_BY_SIDE)
+    if log_of(lanes) != dialect.default_lanes:
+        words.put("outputs_per_core", log_of(lanes))
+    sharing = sharing_of(dialect, plan)
+    if plan.rows_are_dealt:
+        words.mark("outputs_per_core", _DEALT)
+    words.put("task.share_most", sharing.most)
+    words.put("task.share_least", sharing.least)
+    words.put("task.share_preferred", sharing.preferred)
+    words.put("task.small_source", int(sharing.is_small))
 
 
-def _kernel(words: _Words, plan: TaskPlan) -> None:
+_FORMAT_OF_NONE = 0x01000000
+_DEALT = 0x38
+"""Of the word with the outputs a core: cores take rows."""
+_SIDE_BY_SIDE = 0x20000000
+"""Of the word with the shared rows: several rows of a matrix are turned side by side."""
+
+
+def _kernel(words: TaskWords, plan: TaskPlan) -> None:
     kernel = plan.kernel
     words.put("kernel.width", kernel.width)
     words.put("kernel.height", kernel.height)
@@ -215,13 +221,16 @@ def _kernel(words: _Words, plan: TaskPlan) -> None:
 
 
 def _task_type(plan: TaskPlan) -> int:
-    if plan.operation in _POOLS or plan.operation in _REDUCTIONS:
+    if plan.operation in _POOLS or plan.is_reduction:
         return _TASK_TYPES["reduction"]
+    if plan.is_vector:
+        return _TASK_TYPES["vector"]
     return _TASK_TYPES["two sources" if plan.second else "copy"]
 
 
-def _memory(words: _Words, plan: TaskPlan) -> None:
+def _memory(words: TaskWords, plan: TaskPlan) -> None:
     dialect, in_full = words.dialect, words.dialect.writes_every_register
+    counted = plan.number << 16 if is_indexed(words.generation) else 0
     sides = (
         ("source", plan.source, dialect.source_config, dialect.memory_format),
         ("second", plan.second, dialect.second_config, dialect.second_format),
@@ -229,139 +238,185 @@ def _memory(words: _Words, plan: TaskPlan) -> None:
     for side, tensor, config, number_format in sides:
         if tensor is None or not (tensor.in_memory or in_full):
             continue
-        words.put(f"{side}.config", config if tensor.in_memory else dialect.source_on_chip_config)
+        is_handed = side == "source" and plan.source_is_handed
+        if not tensor.in_memory and not is_handed:
+            words.put(f"{side}.format", _FORMAT_OF_NONE if side == "source" else None)
+            continue
+        words.put(f"{side}.config", config | counted if tensor.in_memory else dialect.source_on_chip_config)
         if tensor.in_memory:
             words.put(f"{side}.hints", dialect.cache_hint)
-        _strides(words, side, tensor)
+        _strides(words, side, tensor, plan)
         if in_full:
             words.put(f"{side}.base", tensor.offset)
         words.put(f"{side}.format", number_format)
+    if in_full and not (plan.source.in_memory or plan.source_is_handed):
+        words.put("source.config", dialect.idle_source_config)
     result = plan.result
     if result.in_memory or in_full:
-        written = dialect.result_config_with_kernel if plan.streams.coefficients else dialect.result_config
-        words.put("result.config", written if result.in_memory else dialect.result_on_chip_config)
-        _strides(words, "result", result)
+        config = dialect.result_config & ~(dialect.buffer_mode if plan.result_in_strides else 0)
+        config |= dialect.lanes_config if plan.result_lanes > 1 else 0
+        words.put("result.config", config | counted if result.in_memory else dialect.result_on_chip_config)
+        if not (result.in_memory or plan.result_is_handed):
+            words.put("result.format", _FORMAT_OF_NONE)
+            return
+        _strides(words, "result", result, plan)
         if in_full:
             words.put("result.base", result.offset)
-        words.put("result.format", dialect.result_format)
+        lanes = plan.result_lanes
+        words.put(
+            "result.format",
+            dialect.result_format + (((lanes << dialect.lanes_bit) - (1 << dialect.lanes_bit)) if lanes > 1 else 0),
+        )
 
 
-def _strides(words: _Words, side: str, tensor: TaskBuffer) -> None:
-    """Rows have a stride where there are several; deeper strides are those of registers that are always written."""
-    if tensor.height > 1 or words.dialect.writes_every_register:
+def _strides(words: TaskWords, side: str, tensor: TaskBuffer, plan: TaskPlan) -> None:
+    """Where registers are not always written, those of an axis with one element are left out."""
+    in_full = words.dialect.writes_every_register
+    if tensor.height > 1 or in_full:
         words.put(f"{side}.row", tensor.row)
-    words.put(f"{side}.plane", tensor.plane)
-    if words.dialect.writes_every_register:
-        words.put(f"{side}.depth", tensor.total)
+    if side == "second" and plan.is_vector:
+        words.put(f"{side}.row", tensor.row)
+    if tensor.channels > 1 or in_full:
+        words.put(f"{side}.plane", tensor.plane)
+    if in_full:
+        words.put(f"{side}.depth", tensor.total * plan.groups)
+        words.put(f"{side}.group", tensor.total)
+    elif plan.groups > 1 or plan.images > 1:
         words.put(f"{side}.group", tensor.total)
 
 
-def _scratch(words: _Words, plan: TaskPlan) -> None:
-    dialect, source, result = words.dialect, plan.source, plan.result
-    in_full = dialect.writes_every_register
-    if source.in_memory:
-        words.put("scratch.source.config", dialect.scratch_source_of_two if plan.second else dialect.scratch_source)
-        words.put("scratch.second.config", 0x00500172 if plan.second else 0x00500130)
-    else:
-        resident = dialect.scratch_resident_of_two if plan.second else dialect.scratch_resident
-        words.put("scratch.source.config", resident)
-    for side, tensor in (("source", source), ("second", plan.second)):
-        if tensor is None:
-            continue
-        place = tensor.scratch
-        if place.base or in_full:
-            words.put(f"scratch.{side}.base", place.base)
-        words.put(f"scratch.{side}.channel", place.channel)
-        if tensor.in_memory or in_full:
-            words.put(f"scratch.{side}.row", place.row)
-            words.put(f"scratch.{side}.depth", place.depth)
-        if tensor.in_memory:
-            words.put(f"scratch.{side}.group", place.depth)
-    if result.in_memory:
-        words.put("scratch.result.config", 0x0050017A if source.in_memory else 0x14A)
-    else:
-        words.put("scratch.result.config", 0x00500170)
-        words.put("scratch.result.channel", result.scratch.channel)
-        if in_full:
-            words.put("scratch.result.row", result.scratch.row)
-            words.put("scratch.result.depth", result.scratch.depth)
-    if result.scratch.base:
-        words.put_register("L2", "ResultBase", result.scratch.base)
-
-
-def _planar(words: _Words, plan: TaskPlan) -> None:
+def _planar(words: TaskWords, plan: TaskPlan) -> None:
     dialect = words.dialect
-    words.put("planar.config", _planar_config(plan))
-    if dialect.planar_unit is not None:
-        words.put("planar.bias_scale", dialect.planar_unit)
-        words.put("planar.pre_scale", dialect.planar_unit)
+    config = _planar_config(plan)
+    if config or dialect.writes_every_register:
+        words.put("planar.config", config)
+    added, times = plan.numbers or (0.0, 1.0)
+    if dialect.halves_of_numbers:
+        if dialect.writes_every_register or plan.numbers:
+            words.put("planar.bias_scale", _half(times) << 16 | _half(added))
+    else:
+        words.put("planar.bias", _rounded_single(added) if added != 0 else None)
+        words.put("planar.factor", _rounded_single(times) if times != 1 else None)
+    words.put("planar.pre_scale", dialect.planar_unit)
+    if dialect.planar_unit is not None or plan.operation == "reduce_avg":
         words.put("planar.scale", plan.final_scale)
     words.put("mac.kernel", dialect.idle_mac_kernel)
     words.put("mac.config", dialect.idle_mac_config)
-    if dialect.spare is not None:
-        spare = words.map.register("TileDMADst", "Spare0").address
-        assert spare is not None
-        words.alone["TileDMADst"] = Command(spare, [dialect.spare])
+
+
+def _half(value: float) -> int:
+    return int(np.array(value, np.float16).view(np.uint16))
+
+
+def _rounded_single(value: float) -> int:
+    """The bits of a single whose 13 low bits are rounded off, to the nearest even: as many digits as a half has."""
+    bits = int(np.array(value, np.float32).view(np.uint32))
+    return bits + 0xFFF + (bits >> 13 & 1) & 0xFFFFE000
 
 
 def _planar_config(plan: TaskPlan) -> int:
-    if plan.operation == UNKNOWN:
+    if plan.operation in (UNKNOWN, "copy") or plan.numbers is not None:
         return 0
+    if plan.operation == "abs":
+        return _ABSOLUTE
+    if plan.is_reduction:
+        return _REDUCTIONS[plan.operation]
     pool = _POOLS.get(plan.operation, 0)
-    code = 0 if pool else {**_PLANAR_OPS, **_REDUCTIONS}[plan.operation]
+    code = 0 if pool else _PLANAR_OPS[plan.operation]
     second = (3 if plan.operation == "sub" else 2) if plan.second else 0
     return second << 18 | int(plan.activation == "relu") << 5 | code << 2 | pool
 
 
-def _mac(words: _Words, plan: TaskPlan) -> None:
+def _mac(words: TaskWords, plan: TaskPlan) -> None:
     dialect = words.dialect
-    mode = 0xC if plan.operation == "bypass" else 0
+    biased = plan.is_biased
+    mode = (0x8 if biased else 0xC) if plan.operation == "bypass" else 0
     bias = 0x10 if plan.has_bias else 0
     words.put("mac.config", 0x00100000 | dialect.mac_point | mode | bias | _ACTIVATIONS[plan.activation] << 16)
-    words.put("mac.scale", 0x3C00)
-    if plan.streams.coefficients:
-        words.put("mac.kernel", dialect.mac_kernel_with_weights)
+    words.put("mac.scale", _half(plan.post_scale))
+    if plan.same_bias or biased:
+        words.put("mac.same_bias", _half(plan.same_bias) if plan.same_bias else _LEAST)
+    if biased:
+        words.put("mac.biased_table", 1)
+    skips = _SKIPPED if plan.kernel.skips_zeros and plan.streams.coefficients else 0
+    narrow = plan.operation == "convolution" and plan.kernel.is_point and plan.result.height == 1
+    if plan.kernel_bar is not None:
+        words.put("mac.kernel", _TENSOR)
+    elif dialect.narrow_product and narrow and plan.result_columns <= _NARROW:
+        words.mark("mac.config", dialect.narrow_product)
+    elif plan.streams.coefficients:
+        value = dialect.mac_kernel_with_weights
+        words.put("mac.kernel", (value or _PLAIN_KERNEL) | skips if skips else value)
     else:
         words.put("mac.kernel", dialect.mac_kernel_with_table if plan.streams.table else dialect.mac_kernel)
 
 
-def _constants(words: _Words, plan: TaskPlan) -> None:
+_SKIPPED, _PLAIN_KERNEL, _LEAST = 0x100, 0x82, 0x11
+_ABSOLUTE = 0x1C0
+_TENSOR = 0x10082
+"""The kernel word of a product whose kernel is a tensor."""
+_NARROW = 8
+
+
+def _constants(words: TaskWords, plan: TaskPlan) -> None:
     dialect, streams = words.dialect, plan.streams
+    counted = plan.number << 16 if is_indexed(words.generation) else 0
     if not plan.has_kernel:
-        if plan.engine == "planar":
+        if plan.result_lanes > 1 and is_indexed(words.generation):
+            return
+        if plan.engine == "planar" or (plan.activation == "relu" and is_indexed(words.generation)):
             words.put("constants.config", dialect.no_constants_config)
         return
     number = plan.kernel_number << 16 if is_indexed(words.generation) else 0
-    words.put("constants.config", dialect.constants_config | number)
+    config = dialect.constants_config
+    config |= _SKIPS_ZEROS if plan.kernel.skips_zeros and streams.coefficients else 0
+    if plan.count and not plan.is_last and not streams.coefficients:
+        config &= ~_LAST_OF_KERNELS if is_indexed(words.generation) else ~0
+    words.put("constants.config", config | number)
     for core, (start, size) in enumerate(streams.coefficients):
         place = f"[{core}]" if dialect.numbered_streams else str(core)
-        words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.stream_config)
+        if plan.kernel_bar is None:
+            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.stream_config | counted)
+        elif not dialect.relocated:
+            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.tensor_stream_config | counted)
         if start or dialect.writes_every_register:
             words.put_register("KernelDMASrc", f"CoeffBaseAddr{place}", start)
         words.put_register("KernelDMASrc", f"CoeffBfrSize{place}", size)
+    if plan.kernel_bar is not None and is_indexed(words.generation):
+        size = streams.coefficients[0][1]
+        words.put("constants.part", len(streams.coefficients) * size)
+        words.put("constants.channel", size if streams.table is not None else None)
     if streams.table is not None:
-        words.put("table.config", dialect.table_config)
+        words.put("table.config", (dialect.table_config or 0) | counted)
         words.put("table.size", streams.table[1])
-        if not is_indexed(words.generation):
-            words.put("table.base", streams.table[0])
 
 
-def _relocations(words: _Words, plan: TaskPlan) -> None:
+_SKIPS_ZEROS, _LAST_OF_KERNELS = 0x20, 0x80
+
+
+def _relocations(words: TaskWords, plan: TaskPlan) -> None:
     """What the loader adds base addresses to, in the order of published programs: constants, sources, result, and
     where a generation has them the words that configure memory."""
     generation, dialect = words.generation, words.dialect
     if not is_indexed(generation):
         return
     streams = plan.streams
-    if plan.result.in_memory:
-        more = dialect.cache_words_with_kernel if streams.coefficients else {}
+    if plan.result.in_memory and plan.result_lanes == 1:
+        more = (
+            {}
+            if plan.is_first
+            else {name: value | plan.number << 16 for name, value in dialect.cache_words_later.items()}
+        )
         for name, value in (dialect.cache_words | more).items():
             words.put_register("CacheDMA", name, value)
     constants = _constants_bar(plan, dialect)
-    if streams.coefficients:
+    if streams.coefficients and plan.kernel_bar is None:
         words.relocate("constants.base", constants, streams.base, 0)
     if streams.table is not None:
         words.relocate("table.base", constants, streams.base + streams.table[0], 0)
+        words.relocate("table.place", constants, streams.base + streams.table[0])
+    if plan.kernel_bar is not None:
+        words.relocate("constants.base", plan.kernel_bar, plan.kernel_offset, 0)
     tensors = [("source", plan.source), ("second", plan.second), ("result", plan.result)]
     moved = [(side, tensor) for side, tensor in tensors if tensor is not None and tensor.bar is not None]
     for side, tensor in moved:
@@ -374,6 +429,12 @@ def _relocations(words: _Words, plan: TaskPlan) -> None:
             assert found is not None
             assert found[0].address is not None
             words.relocate(f"{side}.{dialect.relocated}", _MEMORY_BAR, words.values.pop(found[0].address, 0))
+        if plan.kernel_bar is not None:
+            for core in range(len(streams.coefficients)):
+                place = words.map.register("KernelDMASrc", f"CoeffDMAConfig{core}").address
+                assert place is not None
+                config = dialect.tensor_stream_config | plan.number << 16
+                words.relocated.append((place, [config], _MEMORY_BAR))
 
 
 def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
@@ -381,52 +442,13 @@ def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
     if not dialect.kernel_section:
         return 1
     tensors = (plan.source, plan.second, plan.result)
-    return plan.constants_bar or max(tensor.bar for tensor in tensors if tensor and tensor.bar is not None) + 1
+    return (
+        plan.constants_bar
+        or max((tensor.bar for tensor in tensors if tensor and tensor.bar is not None), default=0) + 1
+    )
 
 
-def _header(plan: TaskPlan, dialect: Dialect, following: tuple[int, int] | None, body: int) -> list[int]:
-    engine = 0 if plan.engine == "planar" else 5
-    words = {"TID": plan.number, "ExeCycles": int(plan.memory_bytes / dialect.rate / 1000), "TSR": 1, "ENE": engine}
-    if is_indexed(dialect.generation):
-        header = header_values(dialect.generation, words | {"LiveOuts": int(not plan.result.in_memory)})
-        header[0] |= (len(header) + body) << 16
-        header[-1] |= dialect.result_mark if plan.result.in_memory else 0
-    else:
-        header = header_values(dialect.generation, words | _chain_fields(plan, following))
-    which = "single" if plan.count == 1 else "last" if plan.is_last else "other"
-    header[2] = {"single": dialect.events_single, "last": dialect.events_last, "other": dialect.events_other}[which]
-    header[4] = {"single": dialect.flags_single, "last": dialect.flags_last, "other": dialect.flags_other}[which]
-    return header
-
-
-def _chain_fields(plan: TaskPlan, following: tuple[int, int] | None) -> dict[str, int]:
-    """What the header of a chain says: where the next task lies, and which registers address its tensors."""
-    place, size = following or (0, 1)
-    fields = {
-        "LNID": int(plan.is_last and plan.count > 1),
-        "EON": int(plan.is_last),
-        "NextSize": size - 1,
-        "SPL": 1,
-        "TSE": 1,
-        "DPC": int(not plan.result.in_memory),
-        "SPC": int(not plan.source.in_memory),
-        "SrcLoc": int(plan.source.in_memory),
-        "DstLoc": int(plan.result.in_memory),
-        "NextPointer": place,
-        "RBase0": plan.source.bar if plan.source.bar is not None else 3,
-        "RBE0": 1,
-        "WBase": plan.result.bar if plan.result.bar is not None else 3,
-        "WBE": 1,
-        "TBE": int(not plan.result.in_memory),
-    }
-    if plan.second is not None:
-        fields |= {"RBase1": plan.second.bar or 3, "RBE1": 1}
-    if plan.has_kernel:
-        fields |= {"KBase0": 1, "KBE0": 1}
-    return fields
-
-
-def _defaults(words: _Words) -> None:
+def _defaults(words: TaskWords) -> None:
     """What a task that writes every register has where nothing says otherwise."""
     for name in (*(f"CoeffDMAConfig[{number}]" for number in range(16)), "BiasDMAConfig", "PostScaleDMAConfig"):
         words.put_register("KernelDMASrc", name, 0x80)
@@ -452,7 +474,3 @@ def _defaults(words: _Words) -> None:
     words.put("format.out", 2)
     words.put_register("TileDMASrc", "Src2DMAConfig", 0x8880)
     words.put_register("TileDMASrc", "unk40", 0x100)
-
-
-def _log2(value: int) -> int:
-    return ceil(log2(value)) if value > 1 else 0

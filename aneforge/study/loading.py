@@ -17,9 +17,10 @@ from aneforge.sim.engine import MODES
 from aneforge.study.model import Model, MultiModel
 from aneforge.study.model import compile as compile_model
 
-PROGRAM_FILES = (".anef", ".hwx")
+PROGRAM_FILES = (".anef", ".hwx", ".anec")
 """Endings of files that hold a compiled program."""
 _CONTAINER = b"\xce\xfa\xef\xbe"
+_DRIVER_FILE = ".anec"
 _ARCHIVE = b"PK"
 
 
@@ -41,7 +42,7 @@ def load_onnx(
 
 def load_program(path: str | Path, mode: str | None = None) -> Model:
     """The compiled model of a file: of an archive that :meth:`Model.save` wrote (``.anef``), or of a container
-    (``.hwx``) of h13, ours or the vendor's.
+    (``.hwx``), ours or the vendor's for h13, or of a file of the Linux driver (``.anec``).
 
     A model from an archive runs, estimates and explains as it did. One from a container runs: its ops come from the
     registers and constants. ``mode`` is as for :func:`aneforge.compile`; None is that of the file.
@@ -54,7 +55,7 @@ def load_program(path: str | Path, mode: str | None = None) -> Model:
         raise LoadError(f"{str(path)!r}: {problem}; check the path")
     with regular_file(file, file.name).open("rb") as stream:
         magic = stream.read(4)
-    if magic == _CONTAINER:
+    if magic == _CONTAINER or file.suffix.casefold() == _DRIVER_FILE:
         return _container(file, mode or "exact")
     if magic[:2] != _ARCHIVE:
         raise LoadError(
@@ -90,11 +91,11 @@ _NO_PHASES = "a program from a container cannot be {}, since it has no layers of
 
 
 def _container(file: Path, mode: str) -> ContainerModel:
-    from aneforge.codegen.container import read_container
+    from aneforge.codegen.anec import read_compiled
     from aneforge.codegen.decoding import decode
 
     try:
-        program = decode(read_container(file))
+        program = decode(read_compiled(file))
     except AneforgeError as error:
         raise LoadError(f"{file.name}: {error}") from None
     ports = [port for port in program.inputs if port.initial is None]

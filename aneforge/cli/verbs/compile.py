@@ -42,7 +42,8 @@ def compile_(
     out: Annotated[
         str | None,
         out_option(
-            "Write the program to NAME.hwx or NAME.anef, or the listing, the JSON and the backend code to a folder.",
+            "Write the program to NAME.hwx, NAME.anef or NAME.anec, or the listing, the JSON and the backend code to "
+            "a folder.",
             "PLACE",
         ),
     ] = None,
@@ -50,6 +51,9 @@ def compile_(
         bool, typer.Option("--validate", help="Check the meaning in float64 before and after every pass.")
     ] = False,
     route: Annotated[str | None, route_option(USUAL_ROUTE)] = None,
+    allow_text: Annotated[
+        bool, typer.Option("--allow-text", help="Write NAME.anec also where a task's work has no words.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model through all four phases and print the program: segments, task groups, layers, addresses.
@@ -67,7 +71,7 @@ def compile_(
     """
     from aneforge.cli import compile as command
 
-    raise typer.Exit(command.run(model, target, explain, show, out, validate, as_json, route))
+    raise typer.Exit(command.run(model, target, explain, show, out, validate, as_json, route, allow_text))
 
 
 @commands.add()

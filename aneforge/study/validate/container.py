@@ -13,6 +13,7 @@ from itertools import pairwise
 from aneforge.codegen.container import Container
 from aneforge.codegen.descriptors import TensorDescriptor
 from aneforge.codegen.load_commands import ContainerSection as FileSection
+from aneforge.codegen.record import rows_of
 from aneforge.codegen.registers import generations, register_map
 from aneforge.codegen.tasks import Task
 from aneforge.study.validate.program import Dependency, PortForm, ProgramView, Section, StoredConstant, Stretch
@@ -65,11 +66,15 @@ def _stretch(port: TensorDescriptor, home: str, last: int) -> Stretch:
 
 
 def field_faults(container: Container) -> Iterator[tuple[str, str, str]]:
-    """(check, where, what) for descriptors out of range and relocations that land nowhere."""
+    """(check, where, what) for descriptors out of range, relocations that land nowhere, and tasks whose work has no
+    words."""
     for where, what in _descriptors(container):
         yield "descriptors", where, what
     for where, what in _relocations(container):
         yield "relocations", where, what
+    for row in rows_of(container):
+        if not row["expressed"]:
+            yield "words", f"task {row['task']}", f"the work of {row['form']} has no words: hardware would not do it"
 
 
 def _descriptors(container: Container) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,237 @@
+"""The tasks of a layer: one, or several where a form needs a copy, a table or a turn in front of the work itself.
+
+Every operand is staged in the engine's own memory behind what the task group keeps there: temporaries first, then the
+first source, the second and the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from aneforge.codegen import banks
+from aneforge.codegen.dialect import Dialect
+from aneforge.codegen.forms import Form
+from aneforge.codegen.plan import Kernel, Scratch, Streams, TaskBuffer, TaskPlan
+from aneforge.codegen.words import patch_of, sharing_of
+
+_TURNED_SECOND = 0x200
+_STRIP, _WIDE_PLANAR = 0x100, 0x400
+"""Bytes of a row of one channel that the engine's memory holds at a time where a map is wider."""
+_BUDGET = 0x1E0000
+"""Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
+_DEALT, _DEALT_FROM = 2048, 128
+"""Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
+_NARROW_PATCH = 4
+"""A reduction reads its rows as narrow patches do, however wide its map is."""
+_OWN_MEMORY = 3
+_PASS = 32
+"""Rows that a planar task takes at a time where its rows do not fit."""
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+@dataclass(frozen=True)
+class TaskSite:
+    """What the tasks of a layer have in common."""
+
+    dialect: Dialect
+    cursor: int
+    """Where scratch is free."""
+    rate: float
+    constants_bar: int | None
+    reserve: Callable[[int], int]
+    """Takes bytes of the program's own memory; gives where they begin."""
+
+
+class TaskBuilder:
+    """Builds the tasks of one layer, in order."""
+
+    def __init__(self, site: TaskSite, number: int) -> None:
+        self.site, self.number = site, number
+        self.cursor = site.cursor
+        self.plans: list[TaskPlan] = []
+
+    # Places.
+
+    def temporary(self, channels: int, height: int, width: int, planar_reader: bool = True) -> TaskBuffer:
+        """A tensor between two tasks of the layer, in scratch."""
+        channel = _up(2 * width, banks.BANK)
+        line = channel * channels
+        pad = banks.planar_pad(line, 4) if planar_reader and height > 1 else 0
+        scratch = Scratch(self.cursor, channel, line + pad, line)
+        self.cursor += scratch.row * height
+        return TaskBuffer(channels, height, width, _up(2 * width, 64), 0, 0, scratch)
+
+    def turned(self, rows: int, columns: int) -> TaskBuffer:
+        """A turned matrix between two tasks: a channel for each column, an odd number of banks apart."""
+        pitch = banks.turned_pitch(rows)
+        line = pitch * columns
+        scratch = Scratch(self.cursor, pitch, line, line)
+        self.cursor += line
+        return TaskBuffer(columns, 1, rows, _up(2 * rows, 64), _up(2 * rows, 64), _up(2 * rows, 64) * columns, scratch)
+
+    def add(self, plan: TaskPlan) -> TaskPlan:
+        """The task with its places in scratch."""
+        plan = replace(
+            plan,
+            number=self.number + len(self.plans),
+            rate=self.site.rate,
+            constants_bar=self.site.constants_bar,
+        )
+        dealt = self.site.dialect.spreads_rows and plan.activation != "none" and not plan.is_biased
+        if dealt and plan.operation == "bypass" and plan.source.channels == 1 and plan.source.width >= _DEALT_FROM:
+            plan = replace(plan, rows_are_dealt=True)
+        plan = self._planar_places(plan) if plan.engine == "planar" else self._mac_places(plan)
+        if plan.has_kernel:
+            plan = replace(plan, kernel_number=plan.number + 1)
+        self.plans.append(plan)
+        return plan
+
+    def _mac_places(self, plan: TaskPlan) -> TaskPlan:
+        source, cursor = plan.source, self.cursor
+        sharing = sharing_of(self.site.dialect, plan)
+        if source.in_memory:
+            channel = _up(2 * source.width, banks.BANK)
+            if source.height > 1 or plan.operation == "bypass" or plan.kernel_bar is not None:
+                channel = min(channel, 2 * _STRIP if plan.rows_are_dealt else _STRIP)
+            line = channel * source.channels
+            tile = self._tile(plan, line)
+            if plan.rows_are_dealt:
+                tile = _DEALT // min(source.width, _STRIP)
+            if tile is not None:
+                plan, pad = replace(plan, tile=tile), 0
+            elif plan.kernel_bar is not None:
+                pad = 0
+            elif plan.operation == "convolution":
+                pad = banks.convolution_pad(line, sharing.most, plan.kernel.stride[0])
+            else:
+                pad = 0 if plan.transposes_result else banks.copy_pad(line, sharing.most)
+            source = replace(source, scratch=Scratch(cursor, channel, line + pad, line))
+            rows = source.height if tile is None else tile + plan.kernel.height - 1
+            cursor += (line + pad) * rows
+        result = plan.result
+        if result.in_memory and plan.transposes_result and plan.operation == "bypass":
+            pitch = _up(2 * result.width, banks.BANK)
+            line = pitch * result.channels
+            result, plan = (
+                replace(result, scratch=Scratch(cursor, pitch, line, line)),
+                replace(plan, result_in_strides=True),
+            )
+        elif result.in_memory:
+            result = replace(result, scratch=_staged(result, cursor, _STRIP))
+        return replace(plan, source=source, result=result)
+
+    def memory(self, like: TaskBuffer, lanes: int) -> TaskBuffer:
+        """A copy of a matrix in the program's own memory, some of its rows side by side."""
+        step = 2 * lanes * like.width
+        total = 2 * like.width * like.channels
+        return replace(like, row=step, plane=step, total=total, bar=_OWN_MEMORY, offset=self.site.reserve(total))
+
+    def _tile(self, plan: TaskPlan, line: int) -> int | None:
+        rows = _BUDGET // line
+        return rows if rows < plan.source.height and plan.kernel.is_point and not plan.transposes_result else None
+
+    def _planar_places(self, plan: TaskPlan) -> TaskPlan:
+        patch = _NARROW_PATCH if plan.is_reduction else patch_of(self.site.dialect.generation, plan)[0]
+        if 2 * plan.source.width > _WIDE_PLANAR and plan.source.height > _PASS:
+            plan = replace(plan, tile=_PASS)
+        source, second, result, cursor = plan.source, plan.second, plan.result, self.cursor
+        rows = source.height if plan.tile is None else plan.tile
+        if source.in_memory:
+            place = self._planar_place(source, cursor, patch)
+            source, cursor = replace(source, scratch=place), cursor + place.row * rows
+        if second is not None and second.in_memory:
+            if plan.is_vector:
+                row = 2 * second.width
+                place = Scratch(cursor, row, row, row)
+                second, cursor = replace(second, scratch=place), cursor + row * second.height
+            else:
+                stretched = plan.mask & 0x10 and not plan.mask & 0x20
+                start = cursor if stretched else banks.cleared(cursor)
+                place = self._planar_place(second, start, patch)
+                second, cursor = replace(second, scratch=place), start + place.row * min(rows, second.height)
+        if result.in_memory:
+            result = replace(result, scratch=_staged(result, cursor))
+        return replace(plan, source=source, second=second, result=result)
+
+    def _planar_place(self, tensor: TaskBuffer, base: int, patch: int) -> Scratch:
+        channel = min(_up(2 * tensor.width, banks.BANK), _WIDE_PLANAR)
+        line = channel * tensor.channels
+        return Scratch(base, channel, line + banks.planar_pad(line, patch), line)
+
+
+def _staged(tensor: TaskBuffer, base: int, widest: int = _WIDE_PLANAR) -> Scratch:
+    """Where a result lies on its way to memory."""
+    channel = min(_up(2 * tensor.width, banks.BANK), widest)
+    line = channel * tensor.channels
+    return Scratch(base, channel, line, line)
+
+
+def plain(form: Form, source: TaskBuffer, result: TaskBuffer, second: TaskBuffer | None = None) -> TaskPlan:
+    """The task that does the work of a form, before it has places."""
+    activation = form.activation if form.activation in ("none", "relu") else "table"
+    return TaskPlan(
+        0,
+        0,
+        form.engine,
+        source,
+        result,
+        second,
+        form.operation,
+        form.kernel,
+        activation=activation,
+        table=form.activation if activation == "table" else "",
+        has_bias=form.bias is not None,
+        transposes_result=form.transposes,
+        images=form.images,
+        mask=form.mask,
+        numbers=form.numbers,
+        post_scale=form.post_scale,
+        same_bias=form.same_bias,
+        is_biased=form.operation == "bypass" and form.activation in _BIASED,
+    )
+
+
+_BIASED = ("r_sqrt", "invert", "log2")
+"""Tables whose task adds the least epsilon that a half holds well to its source."""
+
+
+def reduction_of(form: Form, source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
+    """One planar task. Rows of one channel count as channels, rows of several channels as images, channels of one
+    number each as rows; the result has the layout of what was read."""
+    count = prod(before for before, after in zip(source.extents, result.extents, strict=True) if before != after)
+    images = 1
+    if form.axes == (2,):
+        source, result = (_as_rows(tensor) for tensor in (source, result))
+    elif form.axes == (4,) and source.height > 1:
+        if source.channels == 1:
+            source, result = (_rows_as_channels(tensor) for tensor in (source, result))
+        else:
+            images = source.height
+            source, result = (_one_row(tensor) for tensor in (source, result))
+    return replace(plain(form, source, result), images=images, mean_of=count)
+
+
+def _as_rows(tensor: TaskBuffer) -> TaskBuffer:
+    return replace(tensor, channels=1, height=tensor.channels, row=tensor.plane, plane=tensor.total)
+
+
+def _rows_as_channels(tensor: TaskBuffer) -> TaskBuffer:
+    return replace(tensor, channels=tensor.height, height=1, plane=tensor.row, total=tensor.row * tensor.height)
+
+
+def _one_row(tensor: TaskBuffer) -> TaskBuffer:
+    return replace(tensor, height=1, total=tensor.row)
+
+
+def copy_of(source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
+    """A task of the MAC engine that brings a tensor into scratch."""
+    return TaskPlan(0, 0, "mac", source, result, operation="bypass", kernel=Kernel())
+
+
+def table_of(source: TaskBuffer, result: TaskBuffer, name: str, streams: Streams) -> TaskPlan:
+    return TaskPlan(0, 0, "mac", source, result, operation="bypass", activation="table", table=name, streams=streams)

@@ -1,0 +1,374 @@
+"""Which register form a layer has: elementwise, convolution, bypass (activation, transpose), pool or reduction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from aneforge.codegen.plan import Kernel
+from aneforge.compiler.shown import ProgramLayer
+from aneforge.engine.interpret import laid_out
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.traits import Trait
+from aneforge.sim.tables import tabulated
+
+Array = np.ndarray
+TURNED = ((2, 4), (4, 2))
+"""The transpose that a MAC task does on its way out: channels and columns change places."""
+_ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min", "div": "mul"}
+_COMMUTES = ("add", "mult", "max", "min")
+_LOG2_E = 1.4426950408889634
+WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
+
+
+@dataclass(frozen=True)
+class Form:
+    """The work of a layer as registers say it."""
+
+    name: str
+    engine: str
+    operation: str
+    operands: tuple[Op, ...]
+    kernel: Kernel = field(default_factory=Kernel)
+    weights: Array | None = None
+    bias: Array | None = None
+    activation: str = "none"
+    """``none``, ``relu``, or the name of a table."""
+    transposes: bool = False
+    sampled: tuple[str, ...] = ()
+    mask: int = 0
+    """Axes over which the second source is stretched: bits of the word of the planar engine."""
+    numbers: tuple[float, float] | None = None
+    """What is added to the source, and what it is multiplied with, where both are one number."""
+    vector: tuple[Array, Array] | None = None
+    """The same where they are a number for each channel."""
+    table: ActivationTable | None = None
+    """A table that is made of its attributes: a clamp, a slope below zero."""
+    post_scale: float = 1.0
+    same_bias: float = 0.0
+    """One bias for all output channels."""
+    images: int = 1
+    turns_source: bool = False
+    """Whether the matrix that is multiplied has to be turned first."""
+    axes: tuple[int, ...] = ()
+    """Of a reduction: 2 for channels, 3 for rows, 4 for columns."""
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the reader of tasks cannot give the form back yet, so that its work is carried as text beside."""
+        return bool(
+            self.mask
+            or self.numbers
+            or self.vector
+            or self.table
+            or self.images > 1
+            or self.turns_source
+            or self.axes
+            or self.post_scale != 1
+            or self.name in ("division", "logarithm", "absolute", "product")
+        )
+
+
+@dataclass(frozen=True)
+class ActivationTable:
+    """What a table does: bounds for a clamp, or the slope below zero."""
+
+    low: float = -np.inf
+    high: float = np.inf
+    slope: float | None = None
+
+
+def form_of(layer: ProgramLayer, module: Module) -> Form | str:
+    """The form of a layer, or why it has none."""
+    ops = layer.ops
+    primary = ops[0]
+    for op in (*ops, *(operand for operand in ops[0].operands if operand.kind != "const_in")):
+        if op.type is None or op.type.dtype != "f16":
+            return "only fp16 tensors have published words"
+        n, d, c, h, w = op.shape
+        if d != 1 or (n != 1 and primary.kind not in _ELEMENTWISE):
+            return "a batch or a depth of more than one has no published words"
+        if max(h, w) > WIDEST or c > MOST_CHANNELS:
+            return "an extent is larger than its register field"
+    if primary.kind == "gain_offset_control":
+        return _gain(ops, module)
+    if primary.kind in ("max", "min") and any(operand.kind == "const_in" for operand in primary.operands):
+        return _clamp(ops, module)
+    if primary.kind in _ELEMENTWISE:
+        return _elementwise(ops)
+    if primary.is_a(Trait.REDUCTION) or (primary.is_a(Trait.POOL) and primary.kind != "l2norm_pool"):
+        return _reduction(ops)
+    if primary.kind in ("linear", "matmul"):
+        return _matrix(ops, module)
+    return _mac(ops, module)
+
+
+def _elementwise(ops: list[Op]) -> Form | str:
+    primary, rest = ops[0], ops[1:]
+    left, right = primary.operands[0], primary.operands[-1]
+    if "const_in" in (left.kind, right.kind):
+        return "an elementwise operand that is a constant tensor has no published words"
+    if left.shape != primary.shape and right.shape == primary.shape and primary.kind in _COMMUTES:
+        left, right = right, left
+    if left.shape != primary.shape:
+        return "stretching the first source has no published words"
+    mask = _stretched(left.shape, right.shape)
+    if primary.kind == "div":
+        return Form("division", "planar", "mul", (left, right), mask=mask) if not rest else _behind(rest)
+    if rest and [op.kind for op in rest] != ["relu"]:
+        return _behind(rest)
+    operation = _ELEMENTWISE[primary.kind]
+    sampled = ("planar.relu",) if rest else ()
+    name, images = ("stretched" if mask else "elementwise"), primary.shape[0]
+    if images > 1 and right.shape[0] not in (1, images):
+        return "a batch of another size has no published words"
+    activation = "relu" if rest else "none"
+    return Form(
+        name, "planar", operation, (left, right), activation=activation, sampled=sampled, mask=mask, images=images
+    )
+
+
+def _behind(rest: list[Op]) -> str:
+    return f"{rest[-1].kind} behind an elementwise op has no published words"
+
+
+def _stretched(whole: tuple[int, ...], part: tuple[int, ...]) -> int:
+    """Bits for the axes over which the second source is stretched: columns, rows, channels."""
+    bits = ((4, 0x10), (3, 0x20), (2, 0x80))
+    return sum(bit for axis, bit in bits if part[axis] == 1 and whole[axis] > 1)
+
+
+def _gain(ops: list[Op], module: Module) -> Form | str:
+    """A number, or one for each channel, added and multiplied with."""
+    primary, rest = ops[0], ops[1:]
+    if rest:
+        return _behind(rest)
+    if any(operand.kind != "const_in" for operand in primary.operands[1:]) or len(primary.operands) != 3:
+        return "a gain or an offset that is computed has no published words"
+    gain, offset = (_constant(module, operand) for operand in primary.operands[1:])
+    if gain.size == offset.size == 1:
+        numbers = float(offset.reshape(-1)[0]), float(gain.reshape(-1)[0])
+        return Form("number", "planar", "add", (primary.operands[0],), numbers=numbers)
+    channels = primary.shape[2]
+    if {gain.size, offset.size} - {1, channels} or {gain.shape, offset.shape} - {(1, 1, channels, 1, 1), (1,) * 5}:
+        return "a constant that is not one number a channel has no published words"
+    vector = [np.broadcast_to(values.reshape(-1), channels).astype(np.float16) for values in (offset, gain)]
+    return Form("vector", "planar", "add", (primary.operands[0],), vector=(vector[0], vector[1]))
+
+
+def _clamp(ops: list[Op], module: Module) -> Form | str:
+    """The larger or smaller of a tensor and a number: a table."""
+    primary, rest = ops[0], ops[1:]
+    if rest:
+        return _behind(rest)
+    tensors = [operand for operand in primary.operands if operand.kind != "const_in"]
+    number = next(operand for operand in primary.operands if operand.kind == "const_in")
+    values = _constant(module, number).reshape(-1)
+    if len(tensors) != 1 or len(values) != 1:
+        return "a clamp by a tensor of constants has no published words"
+    bound = float(values[0])
+    table = ActivationTable(high=bound) if primary.kind == "min" else ActivationTable(low=bound)
+    return Form("clamp", "mac", "bypass", (tensors[0],), activation="clamp", table=table)
+
+
+def _reduction(ops: list[Op]) -> Form | str:
+    primary = ops[0]
+    if len(ops) > 1:
+        return f"{ops[-1].kind} behind a reduction has no published words"
+    if primary.is_a(Trait.REDUCTION):
+        axes = tuple(axis for axis in primary.attrs["axes"] if primary.operands[0].shape[axis] > 1)
+        name = _reduced(primary.operands[0].shape, axes)
+        if not name:
+            return f"{primary.kind} over these axes has no published words of one task"
+        return Form(name, "planar", primary.kind, (primary.operands[0],), axes=axes)
+    _, height, width = primary.attrs["ksize"]
+    _, _, top, _, left, _ = primary.attrs["padding"]
+    kernel = Kernel(height, width, effective_stride(primary.shape, primary.attrs["stride"]), top, left)
+    if primary.kind == "average_pool" and any(primary.attrs["padding"]) and not primary.attrs.get("inc_pad"):
+        return "a mean that does not count its padding has no published words"
+    problem = _unfit(kernel)
+    return problem or Form("pool", "planar", primary.kind, (primary.operands[0],), kernel, sampled=("planar.pool",))
+
+
+def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
+    """The name of a reduction that one planar task does; empty for others."""
+    if axes == (2,) and shape[3:] == (1, 1):
+        return "reduction of channels"
+    return {(4,): "reduction of columns", (3, 4): "reduction of a map"}.get(axes, "")
+
+
+def _matrix(ops: list[Op], module: Module) -> Form | str:
+    """A matrix by a constant, with a bias or an activation behind it."""
+    primary, rest = ops[0], list(ops[1:])
+    source, constants = primary.operands[0], primary.operands[1:]
+    if primary.kind == "matmul" and source.kind != "const_in" and constants[0].kind != "const_in":
+        return _product(primary, rest, module)
+    if source.kind == "const_in" or any(operand.kind != "const_in" for operand in constants):
+        return f"{primary.kind} of these operands has no published words"
+    if any(module.weights[operand.attrs["weight"]].encoded for operand in constants):
+        return "a kernel in a compressed form has no published words"
+    weights = _constant(module, constants[0]).reshape(constants[0].shape[2], constants[0].shape[4])
+    if primary.kind == "matmul" and not primary.attrs.get("transpose_rhs"):
+        weights = weights.T
+    if source.shape[3] != 1 or source.shape[4] != weights.shape[1] or primary.attrs.get("transpose_lhs"):
+        return f"{primary.kind} of this shape has no published words"
+    bias, same = None, 0.0
+    if len(constants) > 1:
+        bias = _constant(module, constants[1]).reshape(-1)
+        if len(bias) != len(weights):
+            return "one bias for all channels has no published words"
+        if len(np.unique(bias.view(np.uint16))) == 1:
+            bias, same = None, float(bias[0])
+    activation = "none"
+    if rest and (rest[0].kind == "relu" or (rest[0].kind in tabulated() and not rest[0].attrs)):
+        activation = rest.pop(0).kind
+    if rest:
+        return f"{rest[0].kind} behind a product has no published words"
+    kernel = np.ascontiguousarray(weights)[:, :, None, None]
+    return Form(
+        "convolution",
+        "mac",
+        "convolution",
+        (source,),
+        Kernel(),
+        kernel,
+        bias,
+        activation,
+        transposes=True,
+        same_bias=same,
+        turns_source=True,
+    )
+
+
+def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
+    """A matrix by a matrix, both computed: the first one is the kernel."""
+    left, right = op.operands
+    if op.attrs.get("transpose_lhs"):
+        return "a product whose first matrix is turned has no published words that we write"
+    rows, columns = left.shape[2], left.shape[4]
+    turned = bool(op.attrs.get("transpose_rhs"))
+    if rows not in _PRODUCT_ROWS or left.shape[3] != 1 or right.shape[3] != 1:
+        return f"a product of {rows} rows of two tensors has no published words that we write"
+    if columns != right.shape[4 if turned else 2]:
+        return "a product of these shapes has no published words"
+    form = Form("product", "mac", "convolution", (left, right), turns_source=turned)
+    if rest and rest[0].kind == "gain_offset_control":
+        gain = _gain(rest[:1], module)
+        if isinstance(gain, str) or gain.numbers is None or gain.numbers[0]:
+            return "a factor or an offset behind a product that is not one number has no published words"
+        rest.pop(0)
+        form = replace(form, post_scale=gain.numbers[1])
+    form = _activated(form, rest)
+    return form if not rest else f"{rest[0].kind} behind a product has no published words"
+
+
+_WIDEST_WINDOW = 8
+"""Columns of a window that one task writes as they are; wider ones take two columns a step in published programs."""
+_PRODUCT_ROWS = (16, 32, 64, 128, 256, 512)
+"""Rows of the first matrix of a product of two tensors that one task takes; a generation may take fewer."""
+
+
+def _mac(ops: list[Op], module: Module) -> Form | str:
+    rest = list(ops)
+    source = rest[0].operands[0] if rest[0].operands else None
+    if source is None or source.kind == "const_in":
+        return f"{rest[0].kind} of a constant has no published words"
+    form = Form("bypass", "mac", "bypass", (source,))
+    if rest[0].kind == "convolution":
+        found = _convolution(rest.pop(0), module)
+        if isinstance(found, str):
+            return found
+        form = found
+    elif len(rest) == 1 and rest[0].kind == "abs":
+        return Form("absolute", "planar", "abs", (source,))
+    elif len(rest) == 1 and rest[0].kind == "log2" and rest[0].attrs.get("base_e"):
+        return Form("logarithm", "mac", "bypass", (source,), activation="log2")
+    form = _activated(form, rest)
+    if rest and rest[0].kind == "transpose" and rest[0].attrs["transpose_list"] == TURNED:
+        rest.pop(0)
+        name = form.name if form.name != "bypass" else "transpose"
+        form = replace(form, name=name, transposes=True)
+    if rest or form.name == "bypass":
+        return f"{(rest or ops)[0].kind} has no published words"
+    return form
+
+
+def _convolution(op: Op, module: Module) -> Form | str:
+    if any(operand.kind != "const_in" for operand in op.operands[1:]):
+        return "a kernel that is computed has no published words"
+    if any(module.weights[operand.attrs["weight"]].encoded for operand in op.operands[1:]):
+        return "a kernel in a compressed form has no published words"
+    if max(op.attrs["dilation_rates"]) > 1 or op.attrs["kernel_sizes"][0] != 1:
+        return "a dilation or a depth of a kernel has no published words"
+    kernel = _kernel_of(op)
+    if kernel.width > _WIDEST_WINDOW:
+        return f"a window of more than {_WIDEST_WINDOW} columns is published in a form that we do not write"
+    problem = _unfit(kernel)
+    if problem:
+        return problem
+    weights, bias = _constant(module, op.operands[1])[:, 0], None
+    if len(op.operands) > 2:
+        bias = _constant(module, op.operands[2]).reshape(-1)
+        if len(bias) != len(weights):
+            return "one bias for all channels has no published words"
+        bias = bias if bias.view(np.uint16).any() else None
+    return Form("convolution", "mac", "convolution", (op.operands[0],), kernel, weights, bias)
+
+
+def _activated(form: Form, rest: list[Op]) -> Form:
+    """The form with the activation that comes next, which is taken from ``rest``."""
+    if not rest:
+        return form
+    op, name = rest[0], form.name if form.operation == "convolution" else "activation"
+    if op.kind == "leaky_relu" and len(op.operands) == 1:
+        table = ActivationTable(slope=float(rest.pop(0).attrs["negative_slope"]))
+        return replace(form, name=name, activation="leaky_relu", table=table)
+    if op.kind == "exp2" and op.attrs.get("base_e") and form.operation == "bypass":
+        return replace(form, name=name, activation=rest.pop(0).kind, post_scale=_LOG2_E)
+    if op.kind == "relu" or (op.kind in tabulated() and not op.attrs):
+        return replace(form, name=name, activation=rest.pop(0).kind)
+    return form
+
+
+def _kernel_of(op: Op) -> Kernel:
+    _, height, width = op.attrs["kernel_sizes"]
+    _, _, top, _, left, _ = op.attrs["explicit_padding"]
+    groups, stride = op.attrs["groups"], effective_stride(op.shape, op.attrs["strides"])
+    return Kernel(height, width, stride, top, left, groups, groups > 1 and groups == op.operands[0].shape[2])
+
+
+def _unfit(kernel: Kernel) -> str:
+    """Why a window does not fit its register fields; empty where it does."""
+    if max(kernel.stride) > 3:
+        return f"a stride of {max(kernel.stride)} does not fit its register field, which holds 3"
+    if max(kernel.height, kernel.width, kernel.top, kernel.left) > 31:
+        return "a window or a padding of more than 31 does not fit its register field"
+    return "" if kernel.groups < 1 << 13 or kernel.is_depthwise else "the groups do not fit their register field"
+
+
+def _constant(module: Module, op: Op) -> Array:
+    return laid_out(module.weights[op.attrs["weight"]].array, op.shape)
+
+
+def effective_stride(result: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, int]:
+    """The steps that a window takes down and across: one where it stands in a single place."""
+    down, across = (step if extent > 1 else 1 for extent, step in zip(result[-2:], stride[-2:], strict=True))
+    return down, across
+
+
+def effective_padding(
+    source: tuple[int, ...],
+    result: tuple[int, ...],
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    top: int,
+    left: int,
+) -> tuple[int, int, int, int, int, int]:
+    """The padding that a window reads: registers have that of the top and the left, and the extents of the result say
+    how far the window goes at the other ends."""
+    ends = [
+        max(0, (out - 1) * step + extent - into - before)
+        for into, out, extent, step, before in zip(source[-2:], result[-2:], size, stride, (top, left), strict=True)
+    ]
+    return 0, 0, top, ends[0], left, ends[1]

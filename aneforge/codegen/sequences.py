@@ -1,0 +1,212 @@
+"""The tasks of each form, in order, with the constants that they read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aneforge.codegen.building import TaskBuilder, copy_of, plain, reduction_of, table_of
+from aneforge.codegen.dialect import dialect_of
+from aneforge.codegen.forms import Form
+from aneforge.codegen.packing import pack_convolution, pack_scale
+from aneforge.codegen.plan import Streams, TaskBuffer
+from aneforge.codegen.stream import is_indexed
+from aneforge.codegen.tables import bounds_bytes, table_bytes
+
+_LINE, _CORES = 64, 16
+_CONSTANT_BAR, _TURNED_SECOND = 1, 0x200
+_LN_2 = 0.6931471805599453
+_WEIGHTS_OF_TASK = 1 << 20
+"""Bytes of weights that one task of a product reads in published programs."""
+
+
+class Sequences:
+    """Builds the tasks of forms, and the constant section that they share."""
+
+    def __init__(self, generation: str) -> None:
+        self.generation = generation
+        self.dialect = dialect_of(generation)
+        self.constants = bytearray()
+        self.tiles: list[tuple[int, int]] = []
+        """Offset and size of each stream of coefficients."""
+
+    def cut(self, size: int, tiles: int) -> None:
+        """Forget the constants behind a place."""
+        del self.constants[size:], self.tiles[tiles:]
+
+    def add(self, builder: TaskBuilder, form: Form, operands: list[TaskBuffer], result: TaskBuffer) -> str:
+        """Adds the tasks of a form; returns the rule that its constants are laid out by."""
+        source = operands[0]
+        second = operands[1] if len(operands) > 1 else None
+        parts = 1 if form.kernel.is_depthwise else form.kernel.groups
+        if form.images > 1 or parts > 1:
+            source, result = _image(source, max(form.images, parts)), _image(result, max(form.images, parts))
+            if second is not None and form.operands[1].shape[0] == form.images:
+                second = _image(second, form.images)
+        if form.name == "division":
+            assert second is not None
+            return self._divide(builder, form, source, second, result)
+        if form.name == "logarithm":
+            streams, rule = self._table(form.activation)
+            between = builder.temporary(*source.extents)
+            builder.add(table_of(source, between, form.activation, streams))
+            builder.add(
+                replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2))
+            )
+            return rule
+        if form.axes:
+            builder.add(reduction_of(form, source, result))
+            return ""
+        if form.name == "product":
+            assert second is not None
+            return self._product(builder, form, source, second, result)
+        if form.turns_source:
+            return self._matrix(builder, form, source, result)
+        if form.vector is not None:
+            return self._by_vector(builder, form, source, result)
+        if form.mask and not self.dialect.configures_second and second is not None and second.in_memory:
+            between = builder.temporary(*second.extents)
+            builder.add(copy_of(second, between))
+            second = between
+        plan = plain(form, source, result, second)
+        streams, lanes, rule = self._streams(form)
+        builder.add(replace(plan, streams=streams, lanes=lanes))
+        return rule
+
+    def _divide(
+        self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
+    ) -> str:
+        """The reciprocal of the second operand by a table, then the product."""
+        streams, rule = self._table("invert")
+        between = builder.temporary(*second.extents)
+        task = builder.add(table_of(second, between, "invert", streams))
+        assert task.table == "invert"
+        builder.add(plain(form, source, result, between))
+        return rule
+
+    def _matrix(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """Turns the matrix, then multiplies it: a task for each mebibyte of weights, in the order of the columns."""
+        assert form.weights is not None
+        rows, columns = source.channels, source.width
+        turned = builder.turned(rows, columns)
+        builder.add(replace(copy_of(source, turned), transposes_result=True))
+        step = max(_CORES, _WEIGHTS_OF_TASK // (2 * columns))
+        rules: dict[str, None] = {}
+        for first in range(0, len(form.weights), step):
+            bias = None if form.bias is None else form.bias[first : first + step]
+            part = replace(form, weights=form.weights[first : first + step], bias=bias)
+            assert part.weights is not None
+            plan = plain(part, turned, _columns(result, first, len(part.weights)))
+            streams, lanes, rule = self._streams(part)
+            builder.add(replace(plan, streams=streams, lanes=lanes))
+            rules[rule] = None
+        return "; ".join(rules)
+
+    def _product(
+        self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
+    ) -> str:
+        """The first matrix is the kernel: it is copied to memory with the rows of a core side by side, unless a core
+        has one row. The second one may have to be turned first."""
+        lanes = max(1, min(8, source.channels // _CORES))
+        kernel, number = source, None
+        if lanes > 1 or not source.in_memory:
+            kernel = builder.memory(source, lanes)
+            copy = replace(plain(form, source, kernel), engine="planar", operation="copy", activation="none", table="")
+            number = builder.add(replace(copy, result_lanes=lanes, result_is_awaited=True)).number
+        if form.turns_source:
+            turned = builder.turned(second.channels, second.width)
+            builder.add(replace(copy_of(second, turned), transposes_result=True))
+            second = turned
+        table, rule = Streams(), ""
+        if form.activation not in ("none", "relu"):
+            table, _, rule = self._streams(form)
+        size = 2 * lanes * source.width
+        streams = replace(table, coefficients=tuple((core * size, size) for core in range(_CORES)))
+        plan = replace(plain(form, second, result), transposes_result=False, streams=streams, lanes=lanes)
+        builder.add(replace(plan, kernel_bar=kernel.bar, kernel_offset=kernel.offset, kernel_task=number))
+        return rule
+
+    def _by_vector(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """A number for each channel, from the constants: a row of offsets, a row of gains. Later generations read the
+        row that does something; earlier ones copy both into scratch."""
+        assert form.vector is not None
+        start = self._behind()
+        packed = pack_scale(*form.vector)
+        self.constants += packed.data
+        channels = len(form.vector[0])
+        row = _up(2 * channels, _LINE)
+        constant = TaskBuffer(1, 2, channels, row, 2 * row, 2 * row, source.scratch, _CONSTANT_BAR, start)
+        plan = replace(plain(form, source, result), operation="add", mask=_TURNED_SECOND, is_vector=True)
+        if self.dialect.configures_second:
+            builder.add(replace(plan, second=constant))
+        else:
+            between = builder.temporary(1, 2, channels)
+            builder.add(copy_of(constant, between))
+            builder.add(replace(plan, second=between))
+        return f"offsets and gains by rows ({packed.evidence})"
+
+    def _table(self, name: str) -> tuple[Streams, str]:
+        """A table behind the other constants, for a task of its own."""
+        form = Form("activation", "mac", "bypass", (), activation=name)
+        streams, _, rule = self._streams(form, cores=_CORES)
+        return streams, rule
+
+    def _streams(self, form: Form, cores: int | None = None) -> tuple[Streams, int, str]:
+        """Puts the kernel and the table of a form behind the other constants."""
+        coefficients: tuple[tuple[int, int], ...] = ()
+        table, lanes, rules = b"", 1, []
+        if form.activation not in ("none", "relu"):
+            if form.table is not None:
+                table = bounds_bytes(form.table)
+                rules.append(f"table of {form.activation} (formula)")
+            else:
+                content = table_bytes(form.activation, self.generation)
+                table = content.data
+                rules.append(f"table of {form.activation} ({content.evidence})")
+        base = self._behind() if is_indexed(self.generation) else 0
+        start = self._behind()
+        heads = self.dialect.table_in_streams
+        if form.weights is not None:
+            shape = form.operands[0].shape
+            side = None if form.transposes else max(shape[3:])  # a product has no map
+            packed = pack_convolution(form.weights, form.kernel.groups, form.bias, form.kernel.stride, side)
+            head = table if heads in ("all", "weights") else b""
+            for offset, size in packed.streams:
+                at = len(self.constants)
+                self.constants += head + packed.data[offset : offset + size]
+                coefficients += ((at - base, len(head) + size),)
+            table = b"" if head else table
+            self.tiles += [(base + at, size) for at, size in coefficients]
+            lanes = packed.lanes
+            rules.insert(0, f"kernel by {packed.rule} ({packed.evidence})")
+        place = None
+        if table and heads == "all":
+            count = min(_CORES, form.operands[0].shape[2] if cores is None else cores)
+            coefficients = ((start, len(table)),) * count
+            self.constants += table + bytes((count - 1) * len(table))
+        elif table:
+            start = self._behind()
+            self.constants += table
+            place = start - base, len(table)
+        return Streams(coefficients, place, base), lanes, "; ".join(rules)
+
+    def _behind(self) -> int:
+        self.constants += bytes(-len(self.constants) % _LINE)
+        return len(self.constants)
+
+
+def _columns(tensor: TaskBuffer, first: int, count: int) -> TaskBuffer:
+    """Some columns of a matrix."""
+    if tensor.in_memory:
+        return replace(tensor, width=count, offset=tensor.offset + 2 * first)
+    scratch = replace(tensor.scratch, base=tensor.scratch.base + 2 * first)
+    return replace(tensor, width=count, scratch=scratch)
+
+
+def _image(tensor: TaskBuffer, images: int) -> TaskBuffer:
+    """One image, or one group of channels, of a tensor."""
+    channels = tensor.channels // images
+    return replace(tensor, channels=channels, total=tensor.plane * channels)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,93 @@
+"""How the work of a MAC task is spread: output channels side by side, cores in use, rows that cores share.
+
+The rules are those of the third collection of published programs; what differs between generations is in
+``task_words.json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from aneforge.codegen.dialect import Dialect
+
+CORES = 16
+_MOST_SHARED, _COLUMNS_LOG = 4, 7
+_NARROW = 8
+DEALT_COLUMNS_LOG = 8
+"""The log of the columns of a row that a core takes whole, where cores take rows."""
+_GROUPED = 64
+"""Input channels of a group from which a window's rows are shared at least as often as at most."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Rows that cores share, as logs: the most, the least and the preferred number."""
+
+    most: int = 0
+    least: int = 0
+    preferred: int = 0
+    is_small: bool = False
+    """Whether the whole map is small: the mode of up to eight columns."""
+
+
+def log_of(value: int) -> int:
+    """The log of a number, rounded up to a whole one."""
+    return ceil(log2(value)) if value > 1 else 0
+
+
+def active_cores(outputs: int) -> int:
+    """The log of the cores in use."""
+    return log_of(min(CORES, max(outputs, 1)))
+
+
+def _by_columns(columns: int) -> int:
+    return max(0, min(_MOST_SHARED, _COLUMNS_LOG - log_of(columns)))
+
+
+def shared_by_convolution(
+    dialect: Dialect, channels: int, rows: int, columns: int, window: tuple[int, int], is_depthwise: bool
+) -> Sharing:
+    """Of a convolution with ``channels`` inputs a group, by the extents of its result."""
+    is_point = window == (1, 1)
+    is_small = columns <= _NARROW or rows * columns <= (dialect.small_pixels or 0)
+    most = _by_columns(columns)
+    if is_small and is_point and dialect.narrow_product is not None and rows == 1 and columns <= _NARROW:
+        return Sharing(1, 1, 1, True)
+    if is_small and not (is_point and dialect.points_share_rows):
+        return Sharing(_MOST_SHARED, _MOST_SHARED, _MOST_SHARED, True)
+    most = min(most, log_of(rows)) if is_point else most
+    if is_small:
+        return Sharing(most, most, most, True)
+    repeats = not is_point and not is_depthwise and columns <= dialect.repeated_columns * (channels // _GROUPED)
+    return Sharing(most, most, most) if repeats else Sharing(most)
+
+
+def shared_by_product(dialect: Dialect, rows: int, columns: int) -> Sharing:
+    """Of a product whose kernel is a tensor."""
+    return Sharing(is_small=rows * columns <= (dialect.small_pixels or 0))
+
+
+def shared_by_copy(channels: int, rows: int, columns: int) -> Sharing:
+    """Of a table or a copy by the MAC engine: no more rows than a core has of all its channels together."""
+    if rows == 1:
+        return Sharing()
+    return Sharing(min(_by_columns(columns), log_of(rows * max(1, channels // CORES))))
+
+
+def turning_lanes(dialect: Dialect, rows: int) -> int:
+    """Rows that a core turns side by side where a matrix of ``rows`` rows is turned."""
+    if not dialect.turns_in_lanes:
+        return 1
+    return min(8, 1 << max(0, (rows // CORES).bit_length() - 1))
+
+
+def shared_by_turn(dialect: Dialect, rows: int, columns: int) -> Sharing:
+    """Of a task that turns a matrix: rows to columns."""
+    lanes = turning_lanes(dialect, rows)
+    if lanes == 1:
+        is_shared = rows < CORES and (rows > 1 or dialect.one_row_turns_share)
+        most = 3 if is_shared else 0
+    else:
+        most = _MOST_SHARED - log_of(lanes)
+    return Sharing(most, min(most, _by_columns(columns)), most)
