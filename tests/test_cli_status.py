@@ -99,6 +99,7 @@ BEFORE = {
     "sweep diff": [FINE["sweep run"]],
 }
 FOUND = {
+    "explain": "explain 'nothing that anybody knows'",
     "check": "check net.py:wide --target m1",
     "validate": "validate net.py:warp --target m1",
     "risks": "risks net.py:huge --target m1",

@@ -20,14 +20,17 @@ from aneforge.chips.messages import Message, messages
 MOST_BYTES = 4 << 20
 """How much of a log is searched; a log that matters is far shorter (U261)."""
 _GAP = 400  # letters and digits that may stand where a phrase says "..."
-_RUN = re.compile(r"[a-z0-9]+|(?<![a-z0-9])-[0-9]+")
+_RUN = re.compile(r"[a-z0-9]+|(?<![a-z0-9])-[0-9][a-z0-9]*")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,32}[@-~]|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)")
 _STAMP = re.compile(
     r"^[ \t]*(?:"
     r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?\]?"  # 2026-09-01 10:11:12
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"  # Sep  1 10:11:12
     r"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-    r")(?:[ \t]{0,8}[\w.() -]{0,64}?\[\d{1,9}(?::(?:0x)?[0-9a-f]{1,16})?\]:?)?",
+    r")(?:[ \t]{1,8}0x[0-9a-f]{1,16}[ \t]{1,8}\w{1,16}[ \t]{1,8}0x[0-9a-f]{1,16}[ \t]{1,8}\d{1,9}[ \t]{1,8}\d{1,9}"
+    r"[ \t]{1,8}[\w.-]{1,64}:(?:[ \t]{1,4}\([\w.-]{1,64}\))?"  # the columns of "log show"
+    r"|[ \t]{0,8}[\w.() -]{0,64}?\[\d{1,9}(?::(?:0x)?[0-9a-f]{1,16})?\]:?)?"
+    r"(?:[ \t]{1,4}\[\w+\.[\w.:-]{1,80}\])?",
     re.MULTILINE | re.IGNORECASE,
 )
 _MINUS = str.maketrans({"\u2212": "-", "\u2010": "-", "\u2011": "-", "\u2013": "-", "\ufe63": "-", "\uff0d": "-"})
@@ -179,23 +182,25 @@ _VARIABLE = re.compile(r"\.\.\.|\bNAME\b|\{[^}]*\}|\(\.\.\.\)")
 
 @cache
 def _phrases() -> tuple[_Phrase, ...]:
-    return tuple(
-        _Phrase(message, parts)
-        for message in messages().values()
-        for words in message.phrases
-        if (parts := phrase_parts(words, message.codes))
-    )
+    return tuple(_Phrase(message, parts) for message in messages().values() for parts in parts_of(message) if parts)
 
 
-def phrase_parts(words: str, codes: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """A phrase as the fixed letters, gaps and numbers that are searched for."""
+def parts_of(message: Message) -> list[tuple[str, ...]]:
+    """What is searched for to find an entry: the parts of each of its phrases."""
+    if message.phrases:
+        return [phrase_parts(words) for words in message.phrases]
+    return [phrase_parts(message.text, message.codes)]
+
+
+def phrase_parts(words: str, codes: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """A phrase as the fixed letters, gaps and numbers that are searched for. Numbers are as written; in the text of an
+    entry, whose ``codes`` are given, only its codes are, and another number stands for any."""
     parts: list[str] = []
-    is_own = "#" in words or "..." in words
     for number, piece in enumerate(_VARIABLE.split(words)):
         if number:
             parts.append("...")
-        for run in re.findall(r"#|[a-z0-9]+|(?<![a-z0-9])-[0-9]+", piece.lower()):
-            is_number = run == "#" or (not is_own and run.isdigit() and run not in codes)
+        for run in re.findall(rf"#|{_RUN.pattern}", piece.lower()):
+            is_number = run == "#" or (codes is not None and run.isdigit() and run not in codes)
             if is_number or not parts or parts[-1] in ("...", "#"):
                 parts.append("#" if is_number else run)
             else:
@@ -222,9 +227,10 @@ _ABOUT_THE_ENGINE = re.compile(
     re.IGNORECASE,
 )
 _RUNTIMES = (("coreai", "Core AI"), ("core ai", "Core AI"), ("coreml", "Core ML"), ("core ml", "Core ML"))
-_CODE_WORDS = frozenset(
-    ["code", "codes", "error", "errors", "err", "errno", "status", "statustype", "fehler", "erreur", "failed", "rc", "exit", "with", "domain", "number"]
-)
+_CODE_WORDS = {
+    *("code", "codes", "error", "errors", "err", "errno", "status", "statustype", "fehler", "erreur", "failed", "rc"),
+    *("exit", "with", "domain", "number"),
+}
 
 
 def _by_codes(text: str) -> Iterator[Found]:

@@ -65,7 +65,8 @@ class Message:
     is_symptom: bool
     """Whether it is a symptom in words, which no log prints."""
     phrases: tuple[str, ...]
-    """The fixed words by which it is found: ``...`` stands for anything, ``#`` for a number."""
+    """The fixed words by which it is found, where its text does not serve: ``...`` stands for anything, ``#`` for a
+    number."""
 
     def to_json(self) -> dict[str, Any]:
         causes = [
@@ -132,7 +133,7 @@ def _message(
         confidence=evidence[row["e"]][1],
         note=row.get("note") or "",
         is_symptom=not row.get("literal", number not in ours["symptoms"]),
-        phrases=tuple(ours["phrases"].get(number, (row["message"],))),
+        phrases=tuple(ours["phrases"].get(number, ())),
     )
 
 

@@ -183,8 +183,8 @@ def _entry_text(hit: Found, fitted: list[FittedCause] | None = None, fit: ModelF
     head = f"{entry.id}  {entry.text}"
     lines = [wrapped(head, hanging="     ")]
     if hit.line:
-        how = f"code {hit.code}" if hit.code else "found"
-        lines.append(_row(how, f"line {hit.line}: {shown(hit.shown)}"))
+        by_code = f", by the code {hit.code} alone" if hit.code else ""
+        lines.append(_row("found", f"line {hit.line}{by_code}: {shown(hit.shown)}"))
     where = [
         f"at {entry.stage}",
         entry.runtime,
@@ -216,6 +216,9 @@ def _fitted_lines(fitted: FittedCause, entry: Message) -> list[str]:
     lines = [_row("", f"{fitted.cause.rank}. {fitted.cause.text}{of}: {FIT_WORDS[fitted.fit]}")]
     if fitted.words:
         lines.append(_row("", fitted.words, 3))
+    hint = next((place.finding.hint for place in fitted.places if place.finding), "")
+    if hint and "'aneforge" not in hint:  # else its command is listed, with the model in it
+        lines.append(_row("", f"do: {hint}", 3))
     lines += [f"{'':{_INDENT + 3}}do: {command}" for command in fitted.commands]
     if fitted.commands and fitted.gives:
         lines.append(_row("", f"({fitted.gives})", 7))

@@ -19,6 +19,7 @@ from aneforge.compiler.legal.findings import Finding, PlacementFinding
 from aneforge.compiler.legal.patterns import matched_patterns
 from aneforge.compiler.legal.query import RUNTIME_LABELS
 from aneforge.compiler.legal.rules.base import Structure
+from aneforge.compiler.legal.table import REWRITES
 from aneforge.study.preflight import STATUSES, OpReport, Preflight
 from aneforge.study.structures import STRUCTURES
 from aneforge.study.study import Study
@@ -26,12 +27,12 @@ from aneforge.text import plural
 
 FITS = ("refused", "doubtful", "present", "not visible", "absent")
 """How well a model fits a cause, best first: a finding refuses a node or keeps it off the engine; a finding says that
-nobody knows or that numbers can be wrong; the structure is there and no rule of the chip speaks; no model can show the
-cause; the model lacks it."""
+nobody knows or that numbers can be wrong; the structure is there and runs, as it is or rewritten; no model can show
+the cause; the model lacks it."""
 FIT_WORDS = {
     "refused": "fits",
     "doubtful": "may fit",
-    "present": "is in the model, and no rule of the chip refuses it",
+    "present": "is in the model, and no finding refuses it",
     "not visible": "no model shows it",
     "absent": "the model shows none",
 }
@@ -189,7 +190,8 @@ class ModelFit:
 def _is_shown_by(finding: Finding, kind: CauseKind) -> bool:
     if kind.any_refusal:
         return finding.verdict in ("reject", "cpu")
-    if finding.rule in kind.rules:
+    answered = REWRITES[finding.rule].rules if finding.rule in REWRITES else ()
+    if not {finding.rule, *answered}.isdisjoint(kind.rules):
         return True
     limit = finding.limit if isinstance(finding, PlacementFinding) else None
     return isinstance(limit, Structure) and limit.name in kind.patterns

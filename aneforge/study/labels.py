@@ -98,7 +98,7 @@ def _definitions() -> dict[str, Label]:
     """All that is declared in code, by name. A name that stands for several keeps all of their parts."""
     found: dict[str, Label] = {}
     for name, record in (*_passes(), *_rewrites(), *_patterns(), *_raised(), *_rules()):
-        found[name] = {**found[name], **record} if name in found else {"name": name, **record}
+        found[name] = {**found.get(name, {}), **record}
     return found
 
 
@@ -168,7 +168,7 @@ def _losses() -> dict[str, Label]:
     from aneforge.numerics.losses import LOSSES
 
     return {
-        name: {"name": name, "rule": name, "says": about, "raised by": "the range analysis", "shown by": shown_by}
+        name: {"rule": name, "says": about, "raised by": "the range analysis", "shown by": shown_by}
         for name, (shown_by, about) in LOSSES.items()
     }
 
