@@ -153,6 +153,7 @@ TAKES = {
     ("estimate",): (("estimate", "net.py", "--target", "{}"), True),
     ("plot",): (("plot", "net.py", "chips", "--out", "x.svg", "--target", "{}"), True),
     ("explain",): (("explain", "E01", "--model", "net.py", "--target", "{}"), False),
+    ("lifecycle",): (("lifecycle", "net.py", "--target", "{}"), True),
     ("export",): (("export", "net.py", "--out", "x.mlpackage", "--target", "{}"), False),
     ("ci", "record"): (("ci", "record", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
     ("ci", "check"): (("ci", "check", "net.py", "--target", "{}"), True),

@@ -248,6 +248,19 @@ def _error_causes(document: dict[str, Any]) -> Iterator[str]:
             yield f"message {number}: {name!r} is neither a kind of cause nor a message"
 
 
+def _lifecycle_points(document: dict[str, Any]) -> Iterator[str]:
+    """Every point and piece of advice names facts that exist."""
+    known = {row["id"] for row in store.load("lifecycle")["facts"]}
+    for row in document["points"]:
+        if row["fact"] not in known:
+            yield f"points, {row['stage']}: lifecycle.json has no fact {row['fact']}"
+        if row["size"] not in ("stated", "ours", "ratio") or (row["size"] == "ours" and not row.get("note")):
+            yield f"points, {row['fact']}: size is stated, ratio, or ours with a note that says what was read"
+    for row in document["advice"]:
+        for number in set(row["facts"]) - known:
+            yield f"advice: lifecycle.json has no fact {number}"
+
+
 def _task_words(document: dict[str, Any]) -> Iterator[str]:
     """Each word once, with one cell for each generation."""
     seen: set[str] = set()
@@ -262,6 +275,7 @@ def _task_words(document: dict[str, Any]) -> Iterator[str]:
 _CHECKS = {
     "errors": _errors,
     "error_causes": _error_causes,
+    "lifecycle_points": _lifecycle_points,
     "task_words": _task_words,
     "gate_limits": _gate_limits,
     "validators": _validators,

@@ -141,7 +141,7 @@ def explain(
       aneforge explain U08
       aneforge explain op-route
       aneforge explain "ANECCompile() FAILED (11)"
-      aneforge explain --log app.log --model model.onnx --target m2 --os 27
+      aneforge explain "error code: -14" --model model.onnx --target m2 --os 27
     """
     from aneforge.cli import explain as command
 
