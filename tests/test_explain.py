@@ -24,13 +24,14 @@ from aneforge.compiler.passes import PASSES
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.numerics.losses import LOSSES
+from aneforge.study import labels
 from aneforge.study.causes import FITS, ModelFit
 from aneforge.study.labels import label_record
 from aneforge.study.structures import STRUCTURES
 from aneforge.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[1]
-ROPE = "ANECCompile() FAILED"
+FAILED = "ANECCompile() FAILED"
 WIDE = """
 import numpy as np
 import aneforge as af
@@ -77,6 +78,12 @@ def test_a_fact_has_its_evidence(monkeypatch, capsys):
     for number, source in (("T06", "OMLX"), ("L03", "TRI"), ("N01", "conf"), ("OG08", "ORT"), ("DV01", "")):
         status, out, _ = run(f"explain {number}", monkeypatch, capsys)
         assert (status, number in out, source in out) == (0, True, True)
+
+
+def test_no_name_stands_for_two_things():
+    """A look-up stops at the first group that has a name."""
+    names = [name for group in labels._GROUPS for name in group()]
+    assert len(names) == len(set(names))
 
 
 # The data.
@@ -214,7 +221,9 @@ def test_a_form_is_named_only_where_it_cures():
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(WIDE)
-    Path("app.log").write_text(f"10:00:00 App[1:2] {ROPE} (11)\nTensor width goes beyond limit supported (> 16384)\n")
+    Path("app.log").write_text(
+        f"10:00:00 App[1:2] {FAILED} (11)\nTensor width goes beyond limit supported (> 16384)\n"
+    )
     return tmp_path
 
 
@@ -240,7 +249,7 @@ def test_a_log_on_stdin(words, home, monkeypatch, capsys):
     ("mark", "encoding"), [(b"\xff\xfe", "utf-16-le"), (b"\xef\xbb\xbf", "utf-8"), (b"", "latin-1")]
 )
 def test_logs_in_other_encodings(mark, encoding, home, monkeypatch, capsys):
-    Path("other.log").write_bytes(mark + f"Gerät: {ROPE}\n".encode(encoding))
+    Path("other.log").write_bytes(mark + f"Gerät: {FAILED}\n".encode(encoding))
     assert run("explain --log other.log", monkeypatch, capsys)[1].startswith("E01")
 
 
@@ -292,7 +301,7 @@ def test_bad_input_is_one_line(words, told, home, monkeypatch, capsys):
 def test_a_long_log_is_read_to_a_bound(home, monkeypatch, capsys):
     line = b"10:00:00 App[1:2] all is well, 14 frames\n"
     with Path("long.log").open("wb") as stream:
-        stream.write(f"{ROPE}\n".encode())
+        stream.write(f"{FAILED}\n".encode())
         for _ in range(100):
             stream.write(line * (1_000_000 // len(line)))
         stream.write(b"Couldn't do topological sort\n")

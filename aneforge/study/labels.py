@@ -35,8 +35,8 @@ def label_names() -> Iterator[str]:
     yield from sources()
     yield from _facts()
     yield from messages()
-    yield from _definitions()
-    yield from _losses()
+    for group in _GROUPS:
+        yield from group()
 
 
 def _source(name: str) -> Label | None:
@@ -90,14 +90,15 @@ def _with_evidence(row: Mapping[str, Any], evidence: list[list[Any]]) -> Label:
 
 
 def _named(name: str) -> Label | None:
-    return _definitions().get(name) or _losses().get(name)
+    """The definition of a name, from the first group that has it: a group costs its imports."""
+    return next((group()[name] for group in _GROUPS if name in group()), None)
 
 
 @cache
-def _definitions() -> dict[str, Label]:
-    """All that is declared in code, by name. A name that stands for several keeps all of their parts."""
+def _gate() -> dict[str, Label]:
+    """Rules. A name that a rule and a pass raise keeps the parts of both."""
     found: dict[str, Label] = {}
-    for name, record in (*_passes(), *_rewrites(), *_patterns(), *_raised(), *_rules()):
+    for name, record in (*_raised(), *_rules()):
         found[name] = {**found.get(name, {}), **record}
     return found
 
@@ -163,6 +164,7 @@ def _raised() -> Iterator[tuple[str, Label]]:
                              "applies": says}  # fmt: skip
 
 
+@cache
 def _losses() -> dict[str, Label]:
     """What the range analysis raises; it brings the simulator, so it is asked last."""
     from aneforge.numerics.losses import LOSSES
@@ -173,31 +175,50 @@ def _losses() -> dict[str, Label]:
     }
 
 
-def _patterns() -> Iterator[tuple[str, Label]]:
+@cache
+def _patterns() -> dict[str, Label]:
     from aneforge.compiler.legal.patterns import PATTERNS
     from aneforge.compiler.legal.rules.base import rule_records
 
     records = [(name, row) for name, rows in rule_records().items() for row in rows if "pattern" in row]
-    for name, pattern in PATTERNS.items():
-        users = [f"{rule}: {row.get('what', row.get('hint', ''))}; {_applies(row)}"
-                 for rule, row in records if row["pattern"] == name]  # fmt: skip
-        yield name, {"pattern": name, "structure": pattern.about, "applies": users}
+    users = {name: [(rule, row) for rule, row in records if row["pattern"] == name] for name in PATTERNS}
+    return {
+        name: {
+            "pattern": name,
+            "structure": pattern.about,
+            "applies": [
+                f"{rule}: {row.get('what', row.get('hint', ''))}; {_applies(row)}" for rule, row in users[name]
+            ],
+        }
+        for name, pattern in PATTERNS.items()
+    }
 
 
-def _rewrites() -> Iterator[tuple[str, Label]]:
+@cache
+def _rewrites() -> dict[str, Label]:
     from aneforge.compiler.legal.table import REWRITES
 
-    for name, row in REWRITES.items():
-        shown = {"rewrite": name, "op": row.op, "into": row.into, "decided by": row.because, "pass": row.run_by}
-        yield name, {**shown, "error": str(row.bound), "answers": list(row.rules)}
+    return {
+        name: {
+            "rewrite": name, "op": row.op, "into": row.into, "decided by": row.because, "pass": row.run_by,
+            "error": str(row.bound), "answers": list(row.rules),
+        }
+        for name, row in REWRITES.items()
+    }  # fmt: skip
 
 
-def _passes() -> Iterator[tuple[str, Label]]:
+@cache
+def _passes() -> dict[str, Label]:
     from aneforge.compiler.passes import PASSES
     from aneforge.compiler.pipeline import PHASES
 
     phases = {
         name: f"phase {number}: {phase}" for number, (phase, names) in enumerate(PHASES.items()) for name in names
     }
-    for name, declared in PASSES.items():
-        yield name, {"pass": name, "says": declared.purpose, "in": phases.get(name, ""), "reads": list(declared.reads)}
+    return {
+        name: {"pass": name, "says": declared.purpose, "in": phases.get(name, ""), "reads": list(declared.reads)}
+        for name, declared in PASSES.items()
+    }
+
+
+_GROUPS = (_gate, _patterns, _rewrites, _passes, _losses)
