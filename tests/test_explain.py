@@ -280,7 +280,7 @@ def test_control_characters_of_a_log_are_not_printed(home, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("explain", "nothing to explain"),
+        ("explain", "TEXT is missing"),
         ("explain E01 --log app.log", "Give one of them"),
         ("explain --log missing.log", "No such file"),
         ("explain --log .", "this is a folder"),

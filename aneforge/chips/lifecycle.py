@@ -35,7 +35,7 @@ class LoadPoint:
 
 
 @dataclass(frozen=True)
-class Band:
+class LoadBand:
     """What a stage takes: from ``low`` to ``high``; an end that nobody knows is None."""
 
     low: float | None
@@ -97,7 +97,7 @@ def _keys(value: Any, at: str) -> list[Any]:
     return [*_keys(value, head), int(tail) if tail.isdigit() and isinstance(value[head], list) else tail]
 
 
-def load_band(stage: str, runtime: str, chip: Target, megabytes: float) -> Band:
+def load_band(stage: str, runtime: str, chip: Target, megabytes: float) -> LoadBand:
     """What a stage took for programs like one of this size through a runtime, on this chip or, where nobody measured
     it there, on others."""
     points = [point for point in load_points() if (point.stage, point.runtime) == (stage, runtime)]
@@ -109,7 +109,7 @@ def load_band(stage: str, runtime: str, chip: Target, megabytes: float) -> Band:
     if near:
         low = min(point.amount[0] / point.megabytes for point in near) * megabytes
         high = max(point.amount[1] / point.megabytes for point in near) * megabytes
-        return Band(low, high, tuple(near), same_chip, True)
+        return LoadBand(low, high, tuple(near), same_chip, True)
     return _beyond(chosen, same_chip, megabytes)
 
 
@@ -117,7 +117,7 @@ def _near(points: Sequence[LoadPoint], megabytes: float) -> list[LoadPoint]:
     return [point for point in points if 1 / NEAR <= megabytes / point.megabytes <= NEAR]
 
 
-def _beyond(points: Sequence[LoadPoint], same_chip: bool, megabytes: float) -> Band:
+def _beyond(points: Sequence[LoadPoint], same_chip: bool, megabytes: float) -> LoadBand:
     """A band by the nearest sizes: a smaller program bounds it from below, a larger one from above."""
     below = [point for point in points if point.megabytes < megabytes]
     above = [point for point in points if point.megabytes > megabytes]
@@ -127,4 +127,4 @@ def _beyond(points: Sequence[LoadPoint], same_chip: bool, megabytes: float) -> B
     upper = [point for point in above if point.megabytes == least]
     low = min((point.amount[0] for point in lower), default=None)
     high = max((point.amount[1] for point in upper), default=None)
-    return Band(low, high, (*lower, *upper), same_chip)
+    return LoadBand(low, high, (*lower, *upper), same_chip)

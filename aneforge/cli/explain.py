@@ -60,7 +60,7 @@ def _asked(words: list[str], log: str | None) -> str:
     if log is not None and words:
         raise AneforgeError("--log and TEXT are two texts. Give one of them.")
     if log is None and not words:
-        raise AneforgeError("nothing to explain. Give a label, a message or a code, --log FILE, or - for stdin.")
+        raise AneforgeError("TEXT is missing. Give a label, a message or a code, --log FILE, or - for stdin.")
     if log == STDIN or words == [STDIN]:
         return _read(sys.stdin.buffer, "stdin")
     if log is None:
@@ -83,7 +83,7 @@ def _read(stream: BinaryIO, name: str) -> str:
         raw = raw[:MOST_BYTES]
     decoded = _decoded(raw)
     if not decoded.strip():
-        raise AneforgeError(f"{name}: the log is empty")
+        raise AneforgeError(f"{name}: the log is empty. Give one that has text.")
     return decoded
 
 

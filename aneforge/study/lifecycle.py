@@ -15,7 +15,7 @@ from aneforge import text
 from aneforge.chips import store
 from aneforge.chips.chip import Target
 from aneforge.chips.costs import wake_of
-from aneforge.chips.lifecycle import Band, load_band
+from aneforge.chips.lifecycle import LoadBand, load_band
 from aneforge.chips.names import chip_label
 from aneforge.study.placement import runtime_called
 from aneforge.study.study import Study
@@ -33,7 +33,7 @@ class StageBand:
     """One stage of the life of a program on one chip."""
 
     stage: str
-    band: Band
+    band: LoadBand
     unit: str
     basis: str
 
@@ -159,24 +159,24 @@ class Lifecycle(ByChip[ChipLifecycle]):
         yield StageBand("steady call", call, SECONDS, "the estimate" if call.low else str(self.refused.get(name, "?")))
         memory = load_band("memory", self.runtime, target, megabytes)
         yield StageBand("memory when loaded", memory, GIGABYTES, memory.basis)
-        disk = Band(megabytes / 1000, megabytes / 1000) if self.runtime == "coreai" else Band(None, None)
+        disk = LoadBand(megabytes / 1000, megabytes / 1000) if self.runtime == "coreai" else LoadBand(None, None)
         basis = "about the size of the package (L08)" if disk.low else disk.basis
         yield StageBand("disk of the cache", disk, GIGABYTES, basis)
 
-    def _steady(self, name: str) -> Band:
+    def _steady(self, name: str) -> LoadBand:
         known, _ = self.study.by(runtime_called(self.runtime)).estimates()
         if name not in known:
-            return Band(None, None)
+            return LoadBand(None, None)
         low, high = known[name].interval
-        return Band(low / 1e6, high / 1e6)
+        return LoadBand(low / 1e6, high / 1e6)
 
-    def _after_pause(self, target: Target, call: Band) -> tuple[Band, str, str]:
+    def _after_pause(self, target: Target, call: LoadBand) -> tuple[LoadBand, str, str]:
         wake = wake_of(target)
         if not wake.known or call.low is None or call.high is None:
-            return Band(None, None), SECONDS, "nothing is published"
+            return LoadBand(None, None), SECONDS, "nothing is published"
         extra = wake.value.extra_ms / 1000
         basis = f"after {wake.value.idle_s:g} s: +{wake.value.extra_ms:g} ms {wake.label()}"
-        return Band(call.low + extra, call.high + extra), SECONDS, basis
+        return LoadBand(call.low + extra, call.high + extra), SECONDS, basis
 
     def _shortcuts(self, name: str, weight_bytes: float) -> Iterator[Shortcut]:
         split = self.study.timed()[name]
