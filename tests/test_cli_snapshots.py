@@ -47,7 +47,8 @@ COMMANDS = {
     "targets": ["targets", "targets m1..m3 --json", "targets m77"],
     "hal": ["hal h13 0x1b8", "hal m1 --diff m2"],
     "ops": ["ops sin topk --target m1,m5", "ops --target m1,m5 --differ"],
-    "explain": ["explain C03", "explain S35 --json", "explain C199"],
+    "explain": ["explain C03", "explain S35 --json", "explain C199", f"explain -14 --model {SMALL} --target m1"],
+    "lifecycle": [f"lifecycle {DETECTOR} --target m1", f"lifecycle {SMALL} --target m5 --runtime coreai --json"],
     "check": [f"check {SMALL} --target m1,m2,m5", f"check {DETECTOR} --target all"],
     "validate": [
         f"validate {SMALL} --target m1,m5",

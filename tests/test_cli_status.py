@@ -84,6 +84,7 @@ FINE = {
     "contribute": "contribute plan.json --target m1 --os 'macOS 26.1' -o rows.json",
     "measure cost": "measure cost times.json",
     "measure gate": "measure gate verdicts.json",
+    "lifecycle": "lifecycle net.py --target m1",
     "export": "export net.py -o net.plist",
     "ci record": "ci record net.py --target m1 --skip numerics",
     "ci check": "ci check net.py",
@@ -99,6 +100,7 @@ BEFORE = {
     "sweep diff": [FINE["sweep run"]],
 }
 FOUND = {
+    "explain": "explain 'nothing that anybody knows'",
     "check": "check net.py:wide --target m1",
     "validate": "validate net.py:warp --target m1",
     "risks": "risks net.py:huge --target m1",

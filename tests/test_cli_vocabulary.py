@@ -152,12 +152,14 @@ TAKES = {
     ("gradcheck",): (("gradcheck", "net.py:loss", "--samples", "1", "--target", "{}"), True),
     ("estimate",): (("estimate", "net.py", "--target", "{}"), True),
     ("plot",): (("plot", "net.py", "chips", "--out", "x.svg", "--target", "{}"), True),
+    ("explain",): (("explain", "E01", "--model", "net.py", "--target", "{}"), False),
+    ("lifecycle",): (("lifecycle", "net.py", "--target", "{}"), True),
     ("export",): (("export", "net.py", "--out", "x.mlpackage", "--target", "{}"), False),
     ("ci", "record"): (("ci", "record", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
     ("ci", "check"): (("ci", "check", "net.py", "--target", "{}"), True),
     ("ci", "update"): (("ci", "update", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
 }
-NO_CHIPS = {("cache",), ("explain",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
+NO_CHIPS = {("cache",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
 NO_CHIPS |= {("sweep", "merge"), ("sweep", "diff")}
 NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")

@@ -10,9 +10,10 @@ what no module reads is named in ``LEFT_OUT`` and stays outside):
   order of ``targets``; what only a few cells have (notes, conflicts, losing values) sits in ``extra``.
 
 A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
-its conflicts and sources; its facts on compile, load and size are a topic of their own. Of a third one, in ``third``,
-conflicts, sources, devices and the operators of ONNX Runtime's Core ML provider are read; its README lists the sources
-as ``KEY what it is; KEY what it is``.
+its conflicts and sources; its facts on compile, load and size, and the messages that people met, are topics of their
+own. Of a third one, in ``third``, conflicts, sources, devices, the operators of ONNX Runtime's Core ML provider and
+further facts and messages of these two topics are read; its README lists the sources as ``KEY what it is; KEY what it
+is``.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:
@@ -86,7 +87,8 @@ LEFT_OUT = {
 }
 """Records of the collections that no module reads: prose, counts, and tables that a newer file states better."""
 SECOND, THIRD = "second", "third"
-SECOND_TOPICS = ("lifecycle",)
+SECOND_TOPICS = {"lifecycle": ("lifecycle", "lifecycle_more"), "errors": ("errors_more",)}
+"""Topics that begin in the second collection, and the files of the third that continue them."""
 PROGRAM = "hwx"
 """The folder about compiled programs: containers, task headers and registers."""
 GENERATIONS = ("h11", "h13", "h14", "h15", "h16", "h17", "h18")
@@ -148,12 +150,24 @@ def pack_topic(facts: dict[str, Any]) -> dict[str, Any]:
 def read_topic(folder: Path, topic: str) -> dict[str, Any]:
     """One topic of the first collection, with the facts that the second adds to it."""
     if topic in SECOND_TOPICS:
-        return read_json(folder / SECOND / f"{topic}.json")
+        return _read_later_topic(folder, topic)
     facts = read_json(folder / f"{topic}.json")
     for key in LEFT_OUT.get(topic, "").split():
         del facts[key]
     if topic == "numerics":
         facts["facts"] += read_json(folder / SECOND / "numerics.json")["facts"]
+    return facts
+
+
+def _read_later_topic(folder: Path, topic: str) -> dict[str, Any]:
+    """A topic of the second collection with the records that the third adds behind it."""
+    facts = read_json(folder / SECOND / f"{topic}.json")
+    (key,) = set(facts) - {"_meta"}
+    for name in SECOND_TOPICS[topic]:
+        facts[key] += read_json(folder / THIRD / f"{name}.json")[key]
+    for record in facts[key]:
+        if record.get("conf") == "second hand":  # no word of ours; the record keeps what it is in its note
+            record |= {"conf": "unverified", "note": "; ".join(filter(None, (record.get("note"), "second hand")))}
     return facts
 
 

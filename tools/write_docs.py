@@ -17,6 +17,7 @@ from docpages.api import api, packages
 from docpages.commands import commands
 from docpages.containers import containers
 from docpages.devices import devices
+from docpages.errors import errors
 from docpages.rooms import rooms
 from docpages.rules import rules
 from docpages.unknowns import unknowns
@@ -43,6 +44,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/api-packages.md": generated(packages),
     "reference/commands.md": generated(commands),
     "reference/devices.md": generated(devices),
+    "reference/errors.md": generated(errors),
     "reference/unknowns.md": generated(unknowns),
     "reference/rooms.md": generated(rooms),
     "reference/rules.md": generated(rules),

@@ -223,6 +223,44 @@ def _validators(document: dict[str, Any]) -> Iterator[str]:
                 yield f"layer {name}: {check} needs 'check', and both of 'src' and 'conf' or neither"
 
 
+def _errors(document: dict[str, Any]) -> Iterator[str]:
+    """Each message once, its causes ranked from 1 on."""
+    seen: set[str] = set()
+    for row in document["errors"]:
+        if row["id"] in seen:
+            yield f"message {row['id']}: it is there twice"
+        seen.add(row["id"])
+        if [cause["rank"] for cause in row["causes"]] != list(range(1, len(row["causes"]) + 1)):
+            yield f"message {row['id']}: its causes must be ranked 1, 2, 3 and so on"
+
+
+def _error_causes(document: dict[str, Any]) -> Iterator[str]:
+    """What shows the causes of each message, one entry a cause; all names exist."""
+    known = {row["id"]: len(row["causes"]) for row in store.load("errors")["errors"]}
+    for number in sorted(set(document["causes"]) ^ set(known)):
+        yield f"message {number}: it must be in errors.json and in causes of error_causes.json"
+    for number in sorted({*document["phrases"], *document["symptoms"]} - set(known)):
+        yield f"message {number}: errors.json does not have it"
+    for number, causes in document["causes"].items():
+        if len(causes) != known.get(number, len(causes)):
+            yield f"message {number}: {len(causes)} causes, and errors.json has {known[number]}"
+        for name in {name for names in causes for name in names} - set(document["kinds"]) - set(known):
+            yield f"message {number}: {name!r} is neither a kind of cause nor a message"
+
+
+def _lifecycle_points(document: dict[str, Any]) -> Iterator[str]:
+    """Every point and piece of advice names facts that exist."""
+    known = {row["id"] for row in store.load("lifecycle")["facts"]}
+    for row in document["points"]:
+        if row["fact"] not in known:
+            yield f"points, {row['stage']}: lifecycle.json has no fact {row['fact']}"
+        if row["size"] not in ("stated", "ours", "ratio") or (row["size"] == "ours" and not row.get("note")):
+            yield f"points, {row['fact']}: size is stated, ratio, or ours with a note that says what was read"
+    for row in document["advice"]:
+        for number in set(row["facts"]) - known:
+            yield f"advice: lifecycle.json has no fact {number}"
+
+
 def _task_words(document: dict[str, Any]) -> Iterator[str]:
     """Each word once, with one cell for each generation."""
     seen: set[str] = set()
@@ -235,6 +273,9 @@ def _task_words(document: dict[str, Any]) -> Iterator[str]:
 
 
 _CHECKS = {
+    "errors": _errors,
+    "error_causes": _error_causes,
+    "lifecycle_points": _lifecycle_points,
     "task_words": _task_words,
     "gate_limits": _gate_limits,
     "validators": _validators,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -46,6 +47,7 @@ _TAKES = {
     "junit": "FILE",
     "loss": "KIND",
     "loss_scale": "FACTOR",
+    "log": "FILE",
     "lr": "RATE",
     "max_abs": "NUMBER",
     "max_memory": "SIZE",
@@ -146,6 +148,19 @@ class HelpfulCommand(TyperCommand):
                     formatter.write_dl(rows)
 
 
+_NEGATIVE = re.compile(r"-\d{1,10}")
+
+
+class CommandWithCodes(HelpfulCommand):
+    """Takes a code such as ``-14`` as a word and not as an option. Its sign becomes the one of typographers, which
+    readers of logs take for the same."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, [f"\N{MINUS SIGN}{word[1:]}" if _NEGATIVE.fullmatch(word) else word for word in args]
+        )
+
+
 def _argument(parameter: Any) -> str:
     return f"{parameter.metavar}{'' if parameter.nargs == 1 else '...'}"
 
@@ -197,12 +212,14 @@ class Commands:
         settings = {"cls": ListedCommands, "no_args_is_help": True, "rich_markup_mode": None, **settings}
         self.typer = typer.Typer(name=name, help=purpose, **settings)
 
-    def add(self, name: str | None = None, judges: bool = False) -> Callable[[Declared], Declared]:
+    def add(
+        self, name: str | None = None, judges: bool = False, form: type[HelpfulCommand] | None = None
+    ) -> Callable[[Declared], Declared]:
         """Declare a command; its name is the function's unless another is given. One that ``judges`` a model takes the
-        system and the runtime that the answer is about."""
+        system and the runtime that the answer is about. ``form`` is another class of command."""
 
         def register(function: Declared) -> Declared:
-            command = self.typer.command(name, cls=HelpfulCommand, rich_help_panel=self.panel)
+            command = self.typer.command(name, cls=form or HelpfulCommand, rich_help_panel=self.panel)
             command(_with_common_options(function, judges))
             return function
 
@@ -235,7 +252,8 @@ def _with_common_options(function: Declared, judges: bool) -> Declared:
         if function.__name__ != "compare":  # which takes float64 beside the chips
             _check_chips(named)
         if model is not None:
-            named[model] = replace(named[model], dims=named.pop("dim") or (), function=named.pop("function"))
+            of_file = {"dims": named.pop("dim") or (), "function": named.pop("function")}
+            named[model] = named[model] and replace(named[model], **of_file)  # an optional model may be left out
         axes = _asked_axes(named.pop("system"), named.pop("runtime")) if judges else nullcontext()
         with axes, _cache_off() if named.pop("no_cache", False) else nullcontext():
             function(*values, **named)

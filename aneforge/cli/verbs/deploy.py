@@ -13,6 +13,23 @@ from aneforge.cli.options import AModel, AsJson, Chips, MaxMemory, MaxSeconds, c
 commands = Commands(DEPLOY)
 
 
+@commands.add(judges=True)
+def lifecycle(model: AModel, target: Chips = DEFAULT, as_json: AsJson = False) -> None:
+    """Show what users wait for besides calls: first load, load after a system update, later loads, the call after a
+    pause, memory and disk, and what shortens it.
+
+    Bands are the range of what was measured on programs of about the same size through the same runtime (--runtime,
+    default coreml). An end that nobody knows is open, and what nobody measured is unknown.
+
+    Examples:
+      aneforge lifecycle model.onnx --target m2,m4
+      aneforge lifecycle model.onnx --target m5 --runtime coreai
+    """
+    from aneforge.cli import lifecycle as command
+
+    command.run(model, target, as_json)
+
+
 @commands.add()
 def export(
     model: AModel,

@@ -7,8 +7,17 @@ from typing import Annotated
 import typer
 
 from aneforge.chips.names import DEFAULT
-from aneforge.cli.commands import LOOK_UP, Commands
-from aneforge.cli.options import SPELLINGS, USUAL_ROUTE, AsJson, Chips, complete_chips, route_option
+from aneforge.cli.commands import LOOK_UP, Commands, CommandWithCodes
+from aneforge.cli.options import (
+    SPELLINGS,
+    USUAL_ROUTE,
+    AsJson,
+    Chips,
+    ModelFile,
+    OneChip,
+    complete_chips,
+    route_option,
+)
 
 commands = Commands(LOOK_UP)
 
@@ -101,21 +110,42 @@ def ops(
     command.show(names or [], target, route, differ, as_json)
 
 
-@commands.add()
+@commands.add(judges=True, form=CommandWithCodes)
 def explain(
-    number: Annotated[str, typer.Argument(help="A conflict (C03), a choice of ours (U08) or a source key (S35).")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT",
+            help="A label (C03, U08, S35, T06, E01, op-route), a message, a code (-14, 0x20004), or - for a log on "
+            "stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    log: Annotated[str | None, typer.Option(help="Read the log in this file; - is stdin.")] = None,
+    model: Annotated[
+        ModelFile,
+        typer.Option("--model", help="Rank the causes of a message by how well this model fits.", parser=ModelFile),
+    ] = None,  # type: ignore[assignment]  # a model that may be left out still takes the options of a model file
+    target: OneChip = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a label that reports show: the sources that disagree and why one wins, a choice, or a source.
+    """Explain a label that reports show, or the messages and codes of a log: causes, sources and cures.
+
+    A label is a conflict, a choice, a source, a fact, a rule, a pattern, a rewrite or a pass. In a log, known messages
+    are found between time stamps, paths and other text, and listed with their causes, the most frequent first. With
+    --model the causes that the model shows on --target come first, each with the node and a command that helps.
+
+    Exit status: 0 something was found; 1 nothing in the text is known.
 
     Examples:
-      aneforge explain C03
       aneforge explain U08
-      aneforge explain S35
+      aneforge explain op-route
+      aneforge explain "ANECCompile() FAILED (11)"
+      aneforge explain "error code: -14" --model model.onnx --target m2 --os 27
     """
     from aneforge.cli import explain as command
 
-    command.show(number, as_json)
+    raise typer.Exit(command.run(words or [], log, model, target, as_json))
 
 
 @commands.add()
