@@ -18,10 +18,14 @@ def run(
     as_json: bool,
     everything: bool = False,
     changes: int = DEFAULT_CHANGES,
+    machine: str | None = None,
+    copy_gbs: float | None = None,
 ) -> None:
     file = ModelFile.of(model)
     with working(f"estimating {file.name} on {chips}"):
-        estimates = estimate_all(file.path, chips, scope, vendor, changes, **file.options)
+        estimates = estimate_all(
+            file.path, chips, scope, vendor, changes, machine=machine, copy_gbs=copy_gbs, **file.options
+        )
         if not as_json:
             estimates.require()
         # The changes that would help are worked out here, when they are asked for.

@@ -45,7 +45,11 @@ class Constants:
     skips_zeros: Any = False
     """Exact zeros in plain weights are skipped (C54)."""
     narrow_kernels: Any = False
-    """int8 weights take one byte in the kernel memory too (C59)."""
+    """Weights keep their stored width in the kernel memory too (C59, C70)."""
+    notch: Any = False
+    """Weights stream slowly where one core's share is a multiple of 1 MiB (C69)."""
+    slow_when_deep: Any = False
+    """Products over long sums run at half of the rate (C74)."""
 
     @property
     def roof(self) -> Roof:
@@ -69,8 +73,9 @@ DEFAULT_SCOPE = "host_call"
 APP_SCOPE = "coreml_call"
 """The call that most people ship."""
 
-CONVERTED = ("coreml_call", "coreai_call", "app_call")
-"""The scopes of programs that a framework converted; the others are those of programs that were authored directly."""
+CONVERTED = ("coreml_call", "coreai_call", "app_call", "direct_call", "device_task")
+"""The scopes of programs that were converted, by a framework or from the compiler's own text; calls from Python with
+arrays are those of programs that were authored layer by layer."""
 
 
 def check_scope(scope: str) -> None:

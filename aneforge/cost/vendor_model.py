@@ -122,14 +122,6 @@ def _checked(value: float, what: str) -> float:
     return value
 
 
-def efficiency(target: str | int | Target, mhz: float) -> Fact[float]:
-    """The effective clock over the engine clock: how much of a cycle the on-chip memory lets the engine use."""
-    if not _checked(mhz, "an engine clock in MHz"):
-        raise AneforgeError("mhz: an engine clock must be more than zero.")
-    curve: Fact[Any] = cost_curve(resolve_target(target))
-    return replace(curve, value=curve.value.effective(mhz) / mhz) if curve.known else curve
-
-
 @dataclass(frozen=True)
 class LayerCycles:
     """One layer in cycles of the effective clock. ``cycles`` is None where a fact that it needs is unknown."""
@@ -291,12 +283,6 @@ def _scaled(known: Fact[Any], by: float, chip: Target, base: Target) -> Fact[Any
         conflict_id=cores.conflict_id or curve.conflict_id,
         taken_from=base.name,
     )
-
-
-def coarse_us(flops: float, moved: float) -> float:
-    """The compiler's estimate when it places an op: one rate and one bandwidth for every engine, and no floor."""
-    engine = store.load("cost_model")["placement_model"]["anchors"]["ane"]
-    return max(flops / engine["gflops"], moved / engine["gbps"]) / 1000
 
 
 def vendor_accuracy() -> dict[str, Any]:
