@@ -29,6 +29,7 @@ COEFFICIENTS: dict[str, tuple[float, float, str]] = {
     "mac_call": (150.0, 0.1, "the M6's floor of 160"),
     "coreai_call": (120.0, 0.1, "as a call of Core ML"),
     "app_call": (400.0, 0.1, "an MLPerf app against Xcode's report"),
+    "metal_call": (200.0, 0.1, "small graphs on an M4 Pro, less a call on bound surfaces"),
     "host_call": (110.0, 0.1, "the smallest calls of each machine"),
     "direct_call": (90.0, 0.1, "a host call less its copies"),
     "device_task": (40.0, 0.1, "the M6's fixed task of 25.5"),

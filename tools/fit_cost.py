@@ -40,6 +40,8 @@ DATA = ROOT / "aneforge" / "chips" / "data" / "cost_fit.json"
 WAYS = ("sources", "chips", "machines")
 STEP = 1e-5
 TELLS = 0.05  # a row tells a constant if one per cent of it moves the row's time by so much of one per cent
+TELL = 3  # rows from which a machine has a factor of its own
+LENT = ("weights", "spill")  # factors of the memory; those of calls and copies are not lent to other machines
 SOFT = 0.12
 WEIGHT = {"A": 1.0, "B": 0.8}  # of a network by the quality of its figure; a layer counts 1
 
@@ -123,14 +125,15 @@ class Fit:
         return found
 
     def lent(self, fitted: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """The unknowns, where a chip with no row left takes its neighbour's factors: those of the machine, and those
-        of the engine where nobody else has its generation."""
+        """The unknowns, where a chip with no row left takes its neighbour's factors: those of the memory, and those of
+        the engine where nobody else has its generation. Calls and copies are nobody's but the machine's (C73)."""
         _, engines, machines = self.blocks(fitted)  # views: what is written here changes the unknowns
         left = np.bincount(self.owner[kept], minlength=len(self.chips)) > 0
         for number, chip in enumerate(self.chips):
             if not left[number]:
                 other = self.chips.index(self._neighbour(chip, left))
-                machines[:, number] = machines[:, other]
+                for line, key in enumerate(MACHINE):
+                    machines[line, number] = machines[line, other] if key in LENT else 0.0
                 if not left[self.generation == self.generation[number]].any():
                     engines[:, self.generation[number]] = engines[:, self.generation[other]]
         return fitted
@@ -201,17 +204,34 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray], facts: Pat
     def chip(number: int, name: str) -> dict[str, Any]:
         mine = fit.owner == number
         return {
-            "own": {key: _plain(own[key][number]) for key in MACHINE},
+            "own": {
+                key: _plain(own[key][number]) if machines[line, number] >= TELL else 1.0
+                for line, key in enumerate(MACHINE)
+            },
             "informed": {key: int(machines[i, number]) for i, key in enumerate(MACHINE)},
             "rows": int(mine.sum()),
             "networks": int(sum(row.network for row, is_mine in zip(rows, mine, strict=True) if is_mine)),
             "sources": sorted({row.source for row, is_mine in zip(rows, mine, strict=True) if is_mine}),
         }
 
+    products = store.load("products")["products"]
+    since = [
+        min(products[name]["year"] for name, of in zip(fit.chips, fit.generation, strict=True) if of == number)
+        for number in range(len(fit.generations))
+    ]
+
+    def told_by(number: int, line: int) -> int:
+        """The generation whose rows tell a constant: its own, else the next newer one, which it must not beat."""
+        newer = sorted(
+            (each for each in range(len(since)) if since[each] > since[number] and engines[line, each] >= TELL),
+            key=since.__getitem__,
+        )
+        return newer[0] if engines[line, number] < TELL and newer else number
+
     def generation(number: int) -> dict[str, Any]:
-        first = int(np.flatnonzero(fit.generation == number)[0])
+        first = [int(np.flatnonzero(fit.generation == told_by(number, line))[0]) for line in range(len(ENGINE))]
         return {
-            "own": {key: _plain(own[key][first]) for key in ENGINE},
+            "own": {key: _plain(own[key][first[line]]) for line, key in enumerate(ENGINE)},
             "informed": {key: int(engines[i, number]) for i, key in enumerate(ENGINE)},
         }
 

@@ -110,6 +110,8 @@ def constants_by_law(known: Mapping[str, Any], chip: Physique, own: Mapping[str,
     return {name: law(known, chip) * own.get(name, 1.0) for name, law in LAWS.items()}
 
 
+_LENT = ("weights", "spill")  # the factors of a machine's memory, which its neighbours take
+
 _SOURCE = ("silicon",)  # the public measurements that the fit reads
 
 
@@ -198,7 +200,9 @@ def _basis(target_name: str, product: str | None) -> Basis:
     physique = physique_of(name, share)
     shared = document["shared"]["constants"]
     engine = _engine(document, target, source)
-    chip = constants_by_law(shared, physique, {**record["own"], **engine["own"]})
+    # Calls and copies are the machine's own: another product does not have them (C73).
+    machine = record["own"] if own else {key: record["own"][key] for key in _LENT}
+    chip = constants_by_law(shared, physique, {**machine, **engine["own"]})
     # A framework's call starts the engine's own program too, so the latter alone is no slower (U226).
     chip["direct_call"] = min(chip["direct_call"], chip["coreml_call"])
     stated = {key: _stated(document, key, row) for key, row in document["stated"].items()}
@@ -294,6 +298,10 @@ def _by_law(
     key: str, value: float, product: str, source: str, machine: dict[str, Any], engine: dict[str, Any]
 ) -> Fact[float]:
     record = engine if key in engine["own"] else machine
+    if record is machine and source != product and key not in _LENT:
+        return Fact(
+            value, _SOURCE, "inferred", f"{key} of {product}", "by the common law: nobody measured the machine"
+        )
     informed, factor = record["informed"].get(key, 0), record["own"].get(key, 1.0)
     note = "by the common law from what is published of the chip"
     if informed:

@@ -36,8 +36,10 @@ def gpu_band(estimate: Estimate) -> GpuBand | None:
     flops = sum(layer.flops for layer in estimate.layers)
     moved = sum(layer.traffic for layer in estimate.layers)
     (slow, fast), (least, most) = constant("gpu_share_of_peak"), record["tflops"]
-    narrow, start = record["memory"][0], constant("gpu_start_us")
-    low = start[0] + flops / (fast * most * 1e6)
+    (narrow, wide), start = record["memory"], constant("gpu_start_us")
+    # Weights that are read for few columns come from memory on any unit; activations may stay in its caches.
+    weights = sum(layer.traffic for layer in estimate.layers if layer.bound == "weights")
+    low = start[0] + max(flops / (fast * most * 1e6), weights / (wide * 1e3))
     high = start[1] + flops / (slow * least * 1e6) + moved / (slow * narrow * 1e3)
     watts = document["gpu_watts"].get(estimate.basis.chip)
     energy = None if watts is None else (watts["v"][0] * low / 1000, watts["v"][1] * high / 1000)

@@ -54,7 +54,7 @@ def scope_of(row: Mapping[str, Any]) -> str:
     if scope == "app":
         return "host_call"
     if scope == "direct_call" and str((row.get("host") or {}).get("runtime", "")).startswith("MPSGraph"):
-        return "coreml_call"  # a framework starts it, as Core ML does (U223)
+        return "metal_call"
     if scope == "coreml_call" and "Core AI" in str((row.get("host") or {}).get("runtime", "")):
         return "coreai_call"
     if scope not in SCOPES:
