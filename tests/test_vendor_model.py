@@ -14,6 +14,7 @@ from aneforge.chips import all_targets, cost_curve, store, target
 from aneforge.chips.evidence import conflict
 from aneforge.cost.peak import peak_evidence, project_peak
 from aneforge.cost.vendor_model import (
+    coarse_us,
     layer_cycles,
     vendor_accuracy,
     vendor_device,
@@ -221,6 +222,7 @@ def test_the_published_convolutions_on_m1(channels, kernel, extent, coarse, anch
     (dispatch,) = told.dispatches
     assert dispatch.flops == 2 * channels**2 * kernel**2 * extent**2
     assert dispatch.bytes == 2 * (channels**2 * kernel**2 + 2 * channels * extent**2)
+    assert round(coarse_us(dispatch.flops, dispatch.bytes)) == coarse
 
 
 def test_rates_scale_by_cores_and_clock():

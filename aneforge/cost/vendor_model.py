@@ -285,6 +285,12 @@ def _scaled(known: Fact[Any], by: float, chip: Target, base: Target) -> Fact[Any
     )
 
 
+def coarse_us(flops: float, moved: float) -> float:
+    """The compiler's estimate when it places an op: one rate and one bandwidth for every engine, and no floor."""
+    engine = store.load("cost_model")["placement_model"]["anchors"]["ane"]
+    return max(flops / engine["gflops"], moved / engine["gbps"]) / 1000
+
+
 def vendor_accuracy() -> dict[str, Any]:
     """How far the published models are off, in the words of those who compared them with chips."""
     document = store.load("cost_model")
