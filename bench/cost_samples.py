@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,25 +70,65 @@ class Sample:
     row: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
+    def collection(self) -> str:
+        """``silicon`` (the first), ``second`` or ``third``."""
+        return self.row["collection"]
+
+    @property
+    def machine(self) -> str:
+        """The machine that was measured, as its source names it; else its chip."""
+        return str((self.row.get("host") or {}).get("model") or self.row.get("device") or self.chip)
+
+    @property
     def fitted(self) -> bool:
         """Whether the figure is certain enough, of the whole network, and the engine's alone."""
         return self.regions == 1 and self.quality != "C" and "chunk" not in self.name
 
 
+DISPUTED = {
+    "FTC": "reports of one board differ by up to six times",
+    "SLP": "other work ran on the same machine",
+    "EIL": "read second hand",
+}
+"""Sources whose figures their own notes or others doubt; the page of accuracy says how much they matter."""
+LAYER_FILES = ("silicon/train.json", "second/latency.json", "third/latency.json")
+
+
+_FASTEST = 1.25  # times what is announced: from caches on the chip, and clocks above the announced one
+
+
+def impossible(row: Mapping[str, Any], works: Sequence[Work]) -> str:
+    """Why no chip can have been so fast; empty where it can. The reason is printed, and the row is not fitted."""
+    chip = physique_of(row["chip"])
+    engines = int(store.load("products")["products"][row["chip"]].get("engines", 1))
+    read = sum(work.weight_bytes * (1 if work.shared or work.zeros else work.repeat) for work in works)
+    rate = read / row["latency_us"]
+    if row["scope"] != "slope" and rate > _FASTEST * chip.memory:
+        return f"{rate / 1e3:.0f} GB/s of weights from a memory of {chip.memory / 1e3:.0f}"
+    macs = sum(work.repeat * work.macs * (1 - work.zeros) for work in works)
+    most = 4 * engines * chip.macs * _FASTEST  # int8 in a Winograd form
+    if macs / row["latency_us"] > most:
+        return f"{2e-6 * macs / row['latency_us']:.0f} TOPS of an engine of {2e-6 * chip.macs * engines:.0f}"
+    return ""
+
+
 def layers(facts: Path) -> list[Sample]:
-    """Single layers and short chains, of both collections."""
+    """Single layers and short chains, of all collections."""
     samples = []
-    for file in (facts / "silicon" / "train.json", facts / "second" / "latency.json"):
-        for row in read_rows(file):
+    for name in LAYER_FILES:
+        for row in read_rows(facts / name):
             if row["quality"] in NOT_FITTED or row["workload"].startswith("native sdpa"):
                 continue  # not the engine at speed; the native attention has published figures of its own
             works, scope = work_of_row(row), scope_of(row)
+            if reason := impossible(row, works):
+                print(f"{row['workload']} on {row['chip']} ({row['source']}): refused, {reason}", file=sys.stderr)
+                continue
             samples.append(
                 Sample(
                     row["id"], row["workload"], row["chip"], row["target"], row["latency_us"], row["op_class"],
                     row["source"], row["quality"], False, scope, works, surroundings_of(row, works, scope),
                     range(len(works)), ports_of(row), int(row.get("dispatches") or 1),
-                    watts=float(row.get("ane_w") or 0.0), row=row,
+                    watts=float(row.get("ane_w") or 0.0), row={**row, "collection": name.partition("/")[0]},
                 )
             )  # fmt: skip
     return samples
@@ -97,8 +139,18 @@ def key_of(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(f"{row['constructor']} {json.dumps(row['inputs'])}".encode()).hexdigest()[:12]
 
 
+NETWORK_FILES = ("silicon/models_train.json", "third/models.json")
+
+
 def network_rows(facts: Path) -> list[dict[str, Any]]:
-    return json.loads((facts / "silicon" / "models_train.json").read_text(encoding="utf-8"))["rows"]
+    """Whole networks that were timed on the engine, not on a GPU or by the default placement."""
+    rows = [
+        {**row, "collection": name.partition("/")[0]}
+        for name in NETWORK_FILES
+        if (facts / name).is_file()
+        for row in json.loads((facts / name).read_text(encoding="utf-8"))["rows"]
+    ]
+    return [row for row in rows if row.get("engine", True) and row["constructor"]]
 
 
 def _by_network(facts: Path) -> dict[str, list[dict[str, Any]]]:
@@ -156,6 +208,7 @@ def _sample(split: Any, row: Mapping[str, Any]) -> Sample:
             Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
         )
         calls += max(1, len(program.segments))
+    works, resident, steps = _together(works, resident, steps)
     return Sample(
         row["id"], row["model"], row["chip"], row["target"], 1000 * row["latency_ms"], row["family"], row["source"],
         row["quality"], True, "app_call" if row["scope"] == "app" else "coreml_call", works,
@@ -163,6 +216,22 @@ def _sample(split: Any, row: Mapping[str, Any]) -> Sample:
         Ports(*(sum(column) for column in zip(*ports, strict=True))), calls,
         _off_the_engine(split), len(split.regions), row=row,
     )  # fmt: skip
+
+
+def _together(
+    works: Sequence[Work], resident: Sequence[bool], steps: Sequence[int]
+) -> tuple[list[Work], list[bool], list[int]]:
+    """Layers that do the same, each in a step of its own, as one that is repeated: few are different."""
+    alone = Counter(steps)
+    counts = Counter(
+        (work, stays) for work, stays, step in zip(works, resident, steps, strict=True) if alone[step] == 1
+    )
+    kept: list[tuple[Work, bool, int]] = []
+    for work, stays, step in zip(works, resident, steps, strict=True):
+        count = counts.pop((work, stays), 0) if alone[step] == 1 else 1
+        if count:
+            kept.append((replace(work, repeat=work.repeat * count), stays, step))
+    return [each[0] for each in kept], [each[1] for each in kept], [each[2] for each in kept]
 
 
 def _off_the_engine(split: Any) -> float:
@@ -216,23 +285,32 @@ class Timed:
 
     def us(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
         """Microseconds of every sample, with factors of every chip."""
+        return self._both(*self._known(coefficients, own))[1]
+
+    def engine_shares(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The engine's share of the time of every sample."""
+        engine, whole = self._both(*self._known(coefficients, own))
+        return np.clip(engine / whole, 0.0, 1.0)
+
+    def _known(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> tuple[Constants, Constants]:
+        """The constants of the chip of every layer and of every sample."""
         by_chip = constants_by_law(coefficients, self.physique, own)
         shared = {**coefficients, **self.stated}
         layer, row = self.chip_of_layer, self.chip_of_row
         traits = {name: values[layer] for name, values in self.traits.items()}
         known = Constants({name: values[layer] for name, values in by_chip.items()}, shared, **traits)
-        around = Constants({name: values[row] for name, values in by_chip.items()}, shared)
-        return self._calls(known, around)
+        return known, Constants({name: values[row] for name, values in by_chip.items()}, shared)
 
     def shipped(self, known: Constants) -> np.ndarray:
         """The same for samples of one chip with constants that are known."""
-        return self._calls(known, known)
+        return self._both(known, known)[1]
 
-    def _calls(self, known: Constants, around: Constants) -> np.ndarray:
+    def _both(self, known: Constants, around: Constants) -> tuple[np.ndarray, np.ndarray]:
+        """The engine's time and the whole call's."""
         times = times_of(self.work, known, self.around).us
         steps = np.maximum.reduceat(times[self.order], self.first)
         engine = np.bincount(self.row_of_step, steps, minlength=len(self.scope))
-        return call_us(self.scope, engine, self.ports, around, self.calls) + self.host_us
+        return engine, call_us(self.scope, engine, self.ports, around, self.calls) + self.host_us
 
     def chip_constants(
         self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray], chip: str
@@ -242,7 +320,7 @@ class Timed:
 
 
 def _stacked(chips: Sequence[Physique]) -> Physique:
-    names = ("macs", "memory", "phone", "year", "stream")
+    names = ("macs", "memory", "phone", "year", "stream", "copy")
     return Physique(*(np.array([getattr(chip, name) for chip in chips]) for name in names))
 
 
@@ -250,14 +328,21 @@ LEFT_OUT = Path(__file__).resolve().parent / "left_out.json"
 """The errors of rows that a fit did not see: what tools/fit_cost.py found, by what was left out."""
 
 
-def write_errors(rows: Sequence[Sample], left_out: Mapping[str, np.ndarray]) -> None:
+def write_errors(rows: Sequence[Sample], left_out: Mapping[str, np.ndarray], shares: np.ndarray) -> None:
     lines = []
     for place, row in enumerate(rows):
         errors = {way: round(float(found[place]), 4) for way, found in left_out.items() if not np.isnan(found[place])}
-        lines.append(json.dumps({"id": row.id, "errors": errors}, separators=(",", ":")))
+        record = {"id": row.id, "engine": round(float(shares[place]), 3), "errors": errors}
+        lines.append(json.dumps(record, separators=(",", ":")))
     LEFT_OUT.write_text("[" + ",\n".join(lines) + "]\n", encoding="utf-8")
 
 
 def read_errors() -> dict[str, dict[str, float]]:
-    """The logarithms of estimated over measured by id and by what was left out."""
-    return {record["id"]: record["errors"] for record in json.loads(LEFT_OUT.read_text(encoding="utf-8"))}
+    """The logarithms of estimated over measured by id and by what was left out; ``engine`` is the engine's share."""
+    records = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
+    return {record["id"]: {**record["errors"], "engine": record["engine"]} for record in records}
+
+
+def groups_of(rows: Sequence[Sample], way: str) -> list[str]:
+    """What is left out together: the family, source, chip or machine of every row."""
+    return [getattr(row, {"families": "family"}.get(way, way.removesuffix("s"))) for row in rows]

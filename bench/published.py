@@ -121,6 +121,22 @@ def _distilbert(shapes: Shapes) -> Built:
     return Fields(module.eval(), "logits"), (_ids(shapes),)
 
 
+MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+
+
+def _encoder(shapes: Shapes, name: str) -> Built:
+    """A text encoder without a head."""
+    from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
+
+    small = "MiniLM-L6" in name
+    module = (
+        BertModel(BertConfig(**MINILM, attn_implementation="eager"), add_pooling_layer=False)
+        if small
+        else DistilBertModel(DistilBertConfig(attn_implementation="eager"))
+    )
+    return Fields(module.eval(), "last_hidden_state"), (_ids(shapes),)
+
+
 GPT2 = {"gpt2": (768, 12, 12), "gpt2-medium": (1024, 24, 16), "gpt2-large": (1280, 36, 20), "gpt2-xl": (1600, 48, 25)}
 """Width, layers, heads."""
 
@@ -249,9 +265,11 @@ _MAKERS: dict[str, Callable[..., Built]] = {
     r"torchvision:(\w+)(?:\(([^)]*)\))?": _torchvision,
     r"keras:(\w+)(?: \(.*\))?": _keras,
     r"transformers:DistilBertForSequenceClassification": _distilbert,
+    r"transformers:(?:DistilBertModel|BertModel)\(([\w/.-]+)\)": _encoder,
     r"transformers:GPT2LMHeadModel\(([\w-]+)\)": _gpt2,
     r"transformers:GPTNeoXForCausalLM\(EleutherAI/pythia-([\w.]+)\)": _pythia,
     r"transformers:WhisperModel\(openai/whisper-([\w-]+)\)\.encoder": _whisper,
+    r"transformers:WhisperEncoder\(openai/whisper-([\w-]+)\)": _whisper,
     r"transformers:ParakeetEncoder\((\d+) x (\d+)\)": _parakeet,
     r"diffusers:UNet2DConditionModel\(([^)]*)\)": _unet,
 }

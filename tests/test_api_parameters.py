@@ -269,6 +269,8 @@ ELSEWHERE = {
     ("partition", "runtime"): "tests/test_systems.py",
     ("estimate_all", "os"): "tests/test_systems.py",
     ("estimate_all", "runtime"): "tests/test_systems.py",
+    ("estimate_all", "machine"): "tests/test_cost_errata.py",
+    ("estimate_all", "copy_gbs"): "tests/test_cost_errata.py",
     ("compile", "build_dir"): "test_files_are_written",
     ("compile", "validate"): "test_validation_runs",
     ("compile", "_check_precision"): "test_precision_is_checked",

@@ -99,6 +99,7 @@ MAKERS = {
         lambda rng: af.input((7, 40), name="x") @ weights(rng, 40, 12),
         image,
         lambda rng: image(rng, kernel=3),
+        lambda rng: dense(rng, rows=2, inputs=8192, outputs=1024),  # one core's share of the weights is 1 MiB
     ],
     "form": [
         dense,

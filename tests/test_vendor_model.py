@@ -15,7 +15,6 @@ from aneforge.chips.evidence import conflict
 from aneforge.cost.peak import peak_evidence, project_peak
 from aneforge.cost.vendor_model import (
     coarse_us,
-    efficiency,
     layer_cycles,
     vendor_accuracy,
     vendor_device,
@@ -102,21 +101,6 @@ def test_the_size_is_the_core_count_by_default():
 def test_a_size_that_is_none(size):
     with pytest.raises(AneforgeError, match=r"a size: .* is not a finite number"):
         vendor_device("h13", size)
-
-
-# The efficiency curve.
-
-
-def test_efficiency():
-    assert efficiency("h13", 1000).value == 1.0  # on the M1 the two clocks are one
-    assert efficiency("h17s", 744).value == pytest.approx(624 / 744)
-    halfway = (744 + 900) / 2
-    assert efficiency("h17s", halfway).value == pytest.approx((624 + 732) / 2 / halfway)
-    assert efficiency("M2", 528).taken_from == "h14"
-    assert not efficiency("u1", 528).known
-    for wrong in (0, -5, float("nan")):
-        with pytest.raises(AneforgeError, match="engine clock"):
-            efficiency("h13", wrong)
 
 
 # Projected peaks.

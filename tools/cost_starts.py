@@ -29,15 +29,19 @@ COEFFICIENTS: dict[str, tuple[float, float, str]] = {
     "mac_call": (150.0, 0.1, "the M6's floor of 160"),
     "coreai_call": (120.0, 0.1, "as a call of Core ML"),
     "app_call": (400.0, 0.1, "an MLPerf app against Xcode's report"),
+    "metal_call": (200.0, 0.1, "small graphs on an M4 Pro, less a call on bound surfaces"),
     "host_call": (110.0, 0.1, "the smallest calls of each machine"),
     "direct_call": (90.0, 0.1, "a host call less its copies"),
     "device_task": (40.0, 0.1, "the M6's fixed task of 25.5"),
     "host_in": (18e3, 0.1, "streaming rates of the machines"),
     "host_out": (15e3, 0.1, "streaming rates of the machines"),
+    "host_in_published": (1.0, 0.1, "what is published of the machine's copies"),
+    "host_out_published": (1.0, 0.1, "what is published of the machine's copies"),
     "coreml_io": (40e3, 0.1, "faster than a host's copies"),
     "int8_bytes": (1.4, 0.1, "2 where the weights are folded to fp16"),
     "palette_bytes": (1.8, 0.1, "int4 is 1.6 to 2.4 times faster, not four"),
     "sparse_bytes": (1.1, 0.1, "mask and kept values"),
+    "notch": (0.4, 0.3, "19 of 63 GB/s on an M3, 24 to 35 of 64 on an M4"),
     "winograd": (1.4, 0.12, "31 against 20.6 TFLOPS on an M6"),
     "computed_operand": (0.3, 0.12, "attention against products with stored weights"),
     "group_lanes": (25.0, 0.12, "depthwise convolutions against dense ones"),
@@ -57,12 +61,13 @@ COEFFICIENTS: dict[str, tuple[float, float, str]] = {
 ENGINE: dict[str, float] = {
     "macs": 1.5, "copy": 0.5, "l2": 0.8, "planar": 0.8, "norms": 0.8, "layer": 0.6, "device_task": 0.5, "linear": 0.8,
     "reread": 0.5, "integers": 0.5, "int8_bytes": 0.3, "palette_bytes": 0.3, "sparse_bytes": 0.5,
+    "notch": 0.5,
 }  # fmt: skip
 """The constants on which the engine of a measured generation has a factor of its own, and how strongly it is held to
 one. All products of a generation have the same engine."""
 MACHINE: dict[str, float] = {
-    "weights": 0.5, "spill": 0.5, "coreml_call": 0.25, "coreai_call": 0.5, "host_call": 0.3, "host_in": 0.3,
-    "host_out": 0.3, "coreml_io": 0.5,
+    "weights": 0.5, "spill": 0.5, "coreml_call": 0.25, "coreai_call": 0.5, "direct_call": 0.5, "host_call": 0.3,
+    "host_in": 0.3, "host_out": 0.3, "coreml_io": 0.5,
 }  # fmt: skip
 """The same for the machine around the engine, by product: its memory and its calls."""
 
@@ -104,6 +109,37 @@ STATED: dict[str, dict[str, Any]] = {
         "conf": "inferred",
         "note": "elements from which a sum of two tensors runs on both engines of an M6",
     },
+    "notch_multiple": {
+        "v": 1048576,
+        "src": ["EIL", "SHC", "SLP"],
+        "conf": "measured",
+        "note": "bytes of one core's share of the weights that stream slowly, as multiples of it do (C69)",
+    },
+    "notch_window": {
+        "v": 16384,
+        "src": ["EIL"],
+        "conf": "measured",
+        "note": "bytes off a multiple from which the full rate is back (C69)",
+    },
+    "deep_numbers": {
+        "v": 8192,
+        "src": ["SLP"],
+        "conf": "inferred",
+        "note": "numbers of a sum above which the rate halves; measured between 4,608 and 9,216 (C74, U221)",
+    },
+    "deep_codes": {
+        "v": 32768,
+        "src": ["SLP"],
+        "conf": "inferred",
+        "note": "the same with int8 on both sides; between 32,000 and 36,864 as measured (C74)",
+    },
+    "deep_kernel": {"v": 0.5, "src": ["SLP"], "conf": "measured", "note": "of the rate (C74)"},
+    "turned_place": {
+        "v": 2.04e-3,
+        "src": ["QWA"],
+        "conf": "inferred",
+        "note": "us for each place of a map whose channels are summed up (C79, U222)",
+    },
     "device_io": {"v": 0.5, "conf": "inferred", "note": "the engine's part of a call's copies"},
 }  # fmt: skip
 
@@ -115,10 +151,24 @@ GATES: dict[str, dict[str, Any]] = {
         "note": "exact zeros in plain weights run 1.88 times faster on an M5 Pro, and not on an M4 (C54)",
     },
     "narrow_kernels": {
-        "generations": [11],
-        "src": ["TRI"],
+        "generations": [11, 19],
+        "src": ["TRI", "QWA"],
         "conf": "measured",
-        "note": "int8 weights lift the rate that the contraction limits on an M2 Pro, and on no later chip (C59)",
+        "note": "int8 weights lift the rate that the contraction limits on an M2 Pro (C59); on an M5 Max int8 and "
+        "four bits do, by their stored width (C70); rows of an M6 are no better with it (U224)",
+    },
+    "notch": {
+        "generations": [8, 17],
+        "class": "mac",
+        "src": ["EIL", "SHC", "SLP"],
+        "conf": "measured",
+        "note": "an M3 and an M4 (C69); the larger dies of both are taken to have it (U220)",
+    },
+    "slow_when_deep": {
+        "generations": [17],
+        "src": ["SLP"],
+        "conf": "measured",
+        "note": "an M4 (C74); no other generation showed it (U221)",
     },
 }
 """What an engine can do that no coefficient says, by descriptor generation."""

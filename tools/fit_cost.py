@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,16 @@ from aneforge.chips.names import target as find_target
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
+import cost_intervals as intervals  # noqa: E402
 import cost_samples as samples  # noqa: E402
 from cost_samples import Sample, Timed  # noqa: E402
 
-DATA = ROOT / "aneforge" / "targets" / "data" / "cost_fit.json"
+DATA = ROOT / "aneforge" / "chips" / "data" / "cost_fit.json"
+WAYS = ("sources", "chips", "machines")
 STEP = 1e-5
 TELLS = 0.05  # a row tells a constant if one per cent of it moves the row's time by so much of one per cent
-FEW = 20  # rows below which a chip's interval is that of all chips
+TELL = 3  # rows from which a machine has a factor of its own
+LENT = ("weights", "spill")  # factors of the memory; those of calls and copies are not lent to other machines
 SOFT = 0.12
 WEIGHT = {"A": 1.0, "B": 0.8}  # of a network by the quality of its figure; a layer counts 1
 
@@ -117,29 +121,30 @@ class Fit:
         owned, found = np.array(keys), np.full(len(self.rows), np.nan)
         for key in sorted(set(owned[of])):
             out = owned == key
-            found[out] = self.errors(self.solved(x, ~out, 6))[out]
+            found[out] = self.errors(self.lent(self.solved(x, ~out, 6), ~out))[out]
         return found
 
-    def without_chips(self, x: np.ndarray) -> np.ndarray:
-        """The error of every row when its chip is left out and takes its neighbour's factors: those of the machine,
-        and those of the engine where nobody else has its generation."""
-        found = np.full(len(self.rows), np.nan)
+    def lent(self, fitted: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """The unknowns, where a chip with no row left takes its neighbour's factors: those of the memory, and those of
+        the engine where nobody else has its generation. Calls and copies are nobody's but the machine's (C73)."""
+        _, engines, machines = self.blocks(fitted)  # views: what is written here changes the unknowns
+        left = np.bincount(self.owner[kept], minlength=len(self.chips)) > 0
         for number, chip in enumerate(self.chips):
-            out, other = self.owner == number, self.chips.index(self._neighbour(chip))
-            fitted = self.solved(x, ~out, 6)
-            _, engines, machines = self.blocks(fitted)  # views: what is written here changes the unknowns
-            machines[:, number] = machines[:, other]
-            if (self.generation == self.generation[number]).sum() == 1:
-                engines[:, self.generation[number]] = engines[:, self.generation[other]]
-            found[out] = self.errors(fitted)[out]
-        return found
+            if not left[number]:
+                other = self.chips.index(self._neighbour(chip, left))
+                for line, key in enumerate(MACHINE):
+                    machines[line, number] = machines[line, other] if key in LENT else 0.0
+                if not left[self.generation == self.generation[number]].any():
+                    engines[:, self.generation[number]] = engines[:, self.generation[other]]
+        return fitted
 
-    def _neighbour(self, chip: str) -> str:
-        products = store.load("products")["products"]
-        like = products[chip]["like"]
-        while like not in self.chips or like == chip:
+    def _neighbour(self, chip: str, left: np.ndarray) -> str:
+        products, like = store.load("products")["products"], chip
+        for _ in products:
             like = products[like]["like"]
-        return like
+            if like in self.chips and left[self.chips.index(like)]:
+                return like
+        return next(name for name, has_rows in zip(self.chips, left, strict=True) if has_rows)
 
     def informed(self, x: np.ndarray) -> np.ndarray:
         """How many rows tell each constant."""
@@ -165,17 +170,12 @@ def watts(rows: Sequence[Sample], target: str) -> dict[str, Any] | None:
     return {"v": round(most.watts, 1), "src": ["silicon"], "conf": "measured", "note": note}
 
 
-def spread(errors: np.ndarray) -> list[float]:
-    """Measured over predicted between two ends that hold eight rows of ten, as many times less as more."""
-    most = float(np.exp(np.quantile(np.abs(errors), 0.8, method="higher")))
-    return [round(1 / most, 3), round(most, 3)]
-
-
-def native_attention(fit: Fit, x: np.ndarray) -> tuple[float, float]:
+def native_attention(fit: Fit, x: np.ndarray, facts: Path) -> tuple[float, float]:
     """Microseconds for a head, and multiply-adds per microsecond: a line through the published native calls."""
     chip = fit.timed.chip_constants(*fit.constants(x), "M5 Pro")
     left, right = [], []
-    for name, record in store.load("cost_model")["m5pro_fits"]["bridge"].items():
+    published = json.loads((facts / "cost_model.json").read_text(encoding="utf-8"))
+    for name, record in published["m5pro_fits"]["bridge"].items():
         if not name.startswith("sdpa"):
             continue
         heads, places, width = (int(word.split("=")[1]) for word in name.split()[1:])
@@ -187,39 +187,51 @@ def native_attention(fit: Fit, x: np.ndarray) -> tuple[float, float]:
     return float(head), float(1 / slope)
 
 
-def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[str, Any]:
+def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray], facts: Path) -> dict[str, Any]:
     rows, (shared, own) = fit.rows, fit.constants(x)
     coefficients, engines, machines = fit.blocks(fit.informed(x))
-    head, rate = native_attention(fit, x)
+    head, rate = native_attention(fit, x, facts)
     native = {"src": ["AF.costjson"], "conf": "inferred", "note": "a line through four native calls of an M5 Pro"}
-    families, sources = left_out["families"], left_out["sources"]
-    errors = np.where(np.isnan(families), sources, families)
+    network, shares = np.array([row.network for row in rows]), fit.timed.engine_shares(shared, own)
 
-    network = np.array([row.network for row in rows])
+    def widths(errors: np.ndarray, of: np.ndarray) -> dict[str, float]:
+        known = of & ~np.isnan(errors)
+        engine, host = intervals.widths(errors[known], shares[known])
+        return {"engine": round(engine, 4), "host": round(host, 4)}
 
-    def spreads(errors: np.ndarray, mine: np.ndarray) -> dict[str, list[float]]:
-        """Of networks and of layers; a chip that has few has the spread of all chips that have few."""
-        found = {}
-        for kind, of in (("converted", network), ("direct", ~network)):
-            few = np.bincount(fit.owner[of], minlength=len(fit.chips))[fit.owner] < FEW
-            found[kind] = spread(errors[of & (mine if (of & mine).sum() >= FEW else few)])
-        return found
+    kinds = {"networks": network, "layers": ~network}
 
     def chip(number: int, name: str) -> dict[str, Any]:
         mine = fit.owner == number
         return {
-            "own": {key: _plain(own[key][number]) for key in MACHINE},
+            "own": {
+                key: _plain(own[key][number]) if machines[line, number] >= TELL else 1.0
+                for line, key in enumerate(MACHINE)
+            },
             "informed": {key: int(machines[i, number]) for i, key in enumerate(MACHINE)},
             "rows": int(mine.sum()),
             "networks": int(sum(row.network for row, is_mine in zip(rows, mine, strict=True) if is_mine)),
-            "spread": spreads(errors, mine),
             "sources": sorted({row.source for row, is_mine in zip(rows, mine, strict=True) if is_mine}),
         }
 
+    products = store.load("products")["products"]
+    since = [
+        min(products[name]["year"] for name, of in zip(fit.chips, fit.generation, strict=True) if of == number)
+        for number in range(len(fit.generations))
+    ]
+
+    def told_by(number: int, line: int) -> int:
+        """The generation whose rows tell a constant: its own, else the next newer one, which it must not beat."""
+        newer = sorted(
+            (each for each in range(len(since)) if since[each] > since[number] and engines[line, each] >= TELL),
+            key=since.__getitem__,
+        )
+        return newer[0] if engines[line, number] < TELL and newer else number
+
     def generation(number: int) -> dict[str, Any]:
-        first = int(np.flatnonzero(fit.generation == number)[0])
+        first = [int(np.flatnonzero(fit.generation == told_by(number, line))[0]) for line in range(len(ENGINE))]
         return {
-            "own": {key: _plain(own[key][first]) for key in ENGINE},
+            "own": {key: _plain(own[key][first[line]]) for line, key in enumerate(ENGINE)},
             "informed": {key: int(engines[i, number]) for i, key in enumerate(ENGINE)},
         }
 
@@ -232,7 +244,10 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[st
         },
         "evidence": [],
         "starts": {name: why for name, (*_, why) in COEFFICIENTS.items()},
-        "spread": {"extrapolated": spreads(left_out["chips"], np.ones(len(rows), bool))},
+        "widths": {
+            way: {kind: widths(errors, of) for kind, of in kinds.items() if not np.isnan(errors[of]).all()}
+            for way, errors in left_out.items()
+        },
         "shared": {
             "constants": {name: _plain(value) for name, value in shared.items()},
             "informed": {name: int(coefficients[i]) for i, name in enumerate(COEFFICIENTS)},
@@ -252,10 +267,10 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[st
 def validated(fit: Fit, x: np.ndarray, only: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Errors of rows that the fit did not see, by what was left out."""
     network = np.array([row.network for row in fit.rows])
+    every = np.ones(len(network), bool)
     ways: dict[str, Callable[[], np.ndarray]] = {
-        "families": lambda: fit.without([row.family for row in fit.rows], x, network),
-        "sources": lambda: fit.without([row.source for row in fit.rows], x, np.ones(len(network), bool)),
-        "chips": lambda: fit.without_chips(x),
+        "families": lambda: fit.without(samples.groups_of(fit.rows, "families"), x, network),
+        **{way: partial(fit.without, samples.groups_of(fit.rows, way), x, every) for way in WAYS},
     }
     found = {}
     for way, errors in ways.items():
@@ -284,8 +299,8 @@ def main() -> int:
     x = fit.solved()
     print(f"fitted to {len(rows)} rows: {told(fit.errors(x))}", file=sys.stderr)
     left_out = validated(fit, x)
-    samples.write_errors(rows, left_out)
-    DATA.write_text(_lines(written(fit, x, left_out)), encoding="utf-8")
+    samples.write_errors(rows, left_out, fit.timed.engine_shares(*fit.constants(x)))
+    DATA.write_text(_lines(written(fit, x, left_out, facts)), encoding="utf-8")
     return 0
 
 

@@ -13,7 +13,9 @@ from aneforge.chips.names import chip_label, chip_labels
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.compression import CompressionOptions, compressed
 from aneforge.cost.calls import APP_SCOPE, DEFAULT_SCOPE
+from aneforge.cost.elsewhere import gpu_band, where_to_run
 from aneforge.cost.estimate import Estimate, LayerEstimate, warn_if_at_floor
+from aneforge.cost.machines import copy_rate
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chip_of
 from aneforge.process import quiet_collector
@@ -69,6 +71,8 @@ def estimate_all(
     *,
     os: str | None = None,
     runtime: str | None = None,
+    machine: str | None = None,
+    copy_gbs: float | None = None,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
 ) -> Estimates:
@@ -81,11 +85,14 @@ def estimate_all(
     in ``.refused`` with the reason. ``changes`` is how many changes that would help ``.advice`` has for each chip;
     they are worked out when it is first asked for, which printing does.
 
-    ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`.
+    ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`. ``machine`` names
+    one whose copies are published (such as ``"M4 (MacBook Air)"``), ``copy_gbs`` is what somebody measured on theirs:
+    GB/s of the host's copies, which belong to the machine and not to the engine.
     """
     if isinstance(changes, bool) or not isinstance(changes, int) or changes < 0:
         raise ArgumentError("changes", f"{changes!r} is not a number of changes. Give 0 or more.")
-    study = Study(model, target, scope=scope, os=os, runtime=runtime, dims=dims, function=function)
+    rate = copy_rate(machine, copy_gbs)
+    study = Study(model, target, scope=scope, os=os, runtime=runtime, copy_gbs=rate, dims=dims, function=function)
     with quiet_collector():
         return Estimates(study, vendor, changes)
 
@@ -137,6 +144,7 @@ class Estimates(ByChip[Estimate]):
         record: dict[str, Any] = {
             "estimates": {name: estimate.to_json() for name, estimate in self.items()},
             "in_an_app_us": self.in_an_app,
+            "gpu": {name: band.to_json() for name, one in self.items() if (band := gpu_band(one)) is not None},
             "refused": {name: str(error) for name, error in self.refused.items()},
             "advice": {name: advice.to_json() for name, advice in self.advice.items()},
             "first_call": {
@@ -156,6 +164,9 @@ class Estimates(ByChip[Estimate]):
         if len(self):
             yield self._table()
         yield from self._verdicts()
+        if len(self):
+            yield self._widths()
+            yield from self._elsewhere()
         split = [wrapped(f"{one.basis.label}: {one.in_words()}") for one in self.values() if one.parts]
         if split:
             yield "\n".join([*split, "aneforge partition lists the regions"])
@@ -172,6 +183,19 @@ class Estimates(ByChip[Estimate]):
                 yield _basis_text(estimate)
             if layers or everything:
                 yield _layers_text(estimate, everything)
+
+    def _widths(self) -> str:
+        """What makes the intervals wide, where it is the same for several chips in one line."""
+        alike = grouped(list(self), lambda name: self[name].width_says)
+        return "\n".join(
+            wrapped(f"{chip_labels(names)}: what makes the interval wide: {says}") for says, names in alike.items()
+        )
+
+    def _elsewhere(self) -> Iterator[str]:
+        """Engine or GPU, a line for each chip whose GPU is published."""
+        lines = [(one.basis.label, where_to_run(one)) for one in self.values()]
+        if any(says for _, says in lines):
+            yield "\n".join(wrapped(f"{label}: {says}") for label, says in lines if says)
 
     def _verdicts(self) -> Iterator[str]:
         """What the engines can take and are likely given, where that is not all of the model."""
@@ -210,7 +234,7 @@ def _row(estimate: Estimate) -> tuple[object, ...]:
     energy = "?" if estimate.energy_mj is None else f"{estimate.energy_mj:.2f}"
     basis = estimate.basis
     source = f"fitted to {basis.rows} rows" if basis.measured else f"by law, factors of {basis.taken_from}"
-    return basis.label, *map(_whole, numbers), energy, next(iter(estimate.bounds()), "-"), source
+    return basis.label, *map(_whole, numbers), energy, next(iter(estimate.shares()), "-"), source
 
 
 def _whole(us: float | None) -> str:

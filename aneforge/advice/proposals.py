@@ -256,7 +256,11 @@ class Workbench:
             splits = self.study.with_chips(chips).without(moved)
         except AneforgeError:
             return {}
-        return {name: Figure.of(split.estimate(self.scope)) for name, split in splits.items() if split.runs}
+        return {
+            name: Figure.of(split.estimate(self.scope, self.study.copy_gbs))
+            for name, split in splits.items()
+            if split.runs
+        }
 
     def _with_ports(self, proposal: Proposal, chip: str) -> Figure:
         """The same layers in a call with other ports."""
@@ -264,7 +268,7 @@ class Workbench:
         estimate = self.estimates[chip]
         engine_us = proposal.inputs * estimate.engine_us
         us = float(call_us(estimate.scope, engine_us, proposal.ports(chip), estimate.basis.constants, estimate.calls))
-        return Figure(us, estimate.basis.interval(us, estimate.scope))
+        return Figure(us, estimate.basis.interval(us, estimate.scope, engine_us))
 
 
 def _is_below(trial: Trial, chip: str, below: Mapping[str, float] | None) -> bool:

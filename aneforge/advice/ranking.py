@@ -150,7 +150,7 @@ def likely_cut(study: Study) -> dict[str, PricedChange]:
         devices = bench.splits[name].device_of
         if not split.runs or split.device_of == devices:
             continue
-        figure = Figure.of(split.estimate(study.scope))
+        figure = Figure.of(split.estimate(study.scope, study.copy_gbs))
         if abs(figure.us / bench.estimates[name].us - 1) >= _ROUNDING:
             after[name] = figure
             elsewhere = (split.names[uid] for uid, device in split.device_of.items() if devices.get(uid) != device)

@@ -20,10 +20,13 @@ def run(
     as_json: bool,
     everything: bool = False,
     changes: int = DEFAULT_CHANGES,
+    machine: str | None = None,
+    copy_gbs: float | None = None,
 ) -> None:
     file = ModelFile.of(model)
     with working(f"estimating {file.name} on {chips}"):
-        ask = partial(estimate_all, scope=scope, vendor=vendor, changes=changes)
+        settings = {"scope": scope, "vendor": vendor, "changes": changes, "machine": machine, "copy_gbs": copy_gbs}
+        ask = partial(estimate_all, **settings)
 
         def show(estimates: Estimates) -> str:
             estimates.require()

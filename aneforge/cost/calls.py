@@ -45,7 +45,11 @@ class Constants:
     skips_zeros: Any = False
     """Exact zeros in plain weights are skipped (C54)."""
     narrow_kernels: Any = False
-    """int8 weights take one byte in the kernel memory too (C59)."""
+    """Weights keep their stored width in the kernel memory too (C59, C70)."""
+    notch: Any = False
+    """Weights stream slowly where one core's share is a multiple of 1 MiB (C69)."""
+    slow_when_deep: Any = False
+    """Products over long sums run at half of the rate (C74)."""
 
     @property
     def roof(self) -> Roof:
@@ -61,22 +65,26 @@ SCOPES = {
     "direct_call": "a call of the engine's own program on bound surfaces",
     "device_task": "the engine alone",
     "slope": "one more layer of a chain",
+    "metal_call": "a graph of Metal on the engine",
 }
 """What a time covers, in words."""
+
+_OF_ROWS = ("slope", "metal_call")  # scopes of measurements, not of programs
 
 DEFAULT_SCOPE = "host_call"
 """What a time covers where nobody says: the call that the seed page's figures are about."""
 APP_SCOPE = "coreml_call"
 """The call that most people ship."""
 
-CONVERTED = ("coreml_call", "coreai_call", "app_call")
-"""The scopes of programs that a framework converted; the others are those of programs that were authored directly."""
+CONVERTED = ("coreml_call", "coreai_call", "app_call", "metal_call", "direct_call", "device_task")
+"""The scopes of programs that were converted, by a framework or from the compiler's own text; calls from Python with
+arrays are those of programs that were authored layer by layer."""
 
 
 def check_scope(scope: str) -> None:
     """Refuse what is not a scope."""
-    if scope not in SCOPES or scope == "slope":
-        known = ", ".join(name for name in SCOPES if name != "slope")
+    if scope not in SCOPES or scope in _OF_ROWS:
+        known = ", ".join(name for name in SCOPES if name not in _OF_ROWS)
         raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
 
 
@@ -119,6 +127,7 @@ def call_us(scope: Any, engine_us: Any, io: Ports, known: Constants, calls: Any 
         "coreml_call": chip["coreml_call"] + again + moved,
         "coreai_call": chip["coreai_call"] + again + moved,
         "app_call": chip["coreml_call"] + chip["app_call"] + again + moved,
+        "metal_call": chip["direct_call"] + known.shared["metal_call"] + again + moved,
         "direct_call": chip["direct_call"] * calls,
         "device_task": chip["device_task"] * calls + known.shared["device_io"] * moved,
         "slope": 0.0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import exp, hypot
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ class Physique:
     """When it was announced: newer phones and systems start a call faster."""
     stream: Any = 0.0
     """Bytes per microsecond of weights into the engine, where somebody has published them; else 0."""
+    copy: Any = 0.0
+    """Bytes per microsecond of a host's copies on the machine, where they are published; else 0."""
 
 
 Law = Callable[[Mapping[str, Any], Physique], Any]
@@ -72,6 +75,11 @@ def _plain(name: str) -> Law:
     return lambda known, chip: known[name] * np.ones_like(chip.macs)
 
 
+def _copies(name: str) -> Law:
+    """What is published of the machine's copies, where something is (C73)."""
+    return lambda known, chip: np.where(np.asarray(chip.copy) > 0, known[f"{name}_published"] * chip.copy, known[name])
+
+
 LAWS: dict[str, Law] = {
     "macs": _by_engine("macs"),
     "weights": _weights,
@@ -84,11 +92,13 @@ LAWS: dict[str, Law] = {
     "layer": _by_clock("layer"),
     "coreml_call": _call,
     "device_task": _by_clock("device_task"),
+    "host_in": _copies("host_in"),
+    "host_out": _copies("host_out"),
     **{
         name: _plain(name)
         for name in (
-            "linear", "integers", "int8_bytes", "palette_bytes", "sparse_bytes", "host_call", "direct_call",
-            "coreai_call", "app_call", "host_in", "host_out", "coreml_io",
+            "linear", "integers", "int8_bytes", "palette_bytes", "sparse_bytes", "notch", "host_call", "direct_call",
+            "coreai_call", "app_call", "coreml_io",
         )
     },
 }  # fmt: skip
@@ -100,7 +110,26 @@ def constants_by_law(known: Mapping[str, Any], chip: Physique, own: Mapping[str,
     return {name: law(known, chip) * own.get(name, 1.0) for name, law in LAWS.items()}
 
 
+_LENT = ("weights", "spill")  # the factors of a machine's memory, which its neighbours take
+
 _SOURCE = ("silicon",)  # the public measurements that the fit reads
+
+
+@dataclass(frozen=True)
+class Width:
+    """Logarithms of how many times longer or shorter a call may take: one that is all engine, and one that is all
+    host. They hold eight of ten rows that were left out of the fit."""
+
+    engine: float
+    host: float
+
+    def factor(self, share: float) -> float:
+        """How many times longer or shorter a call may take of which the engine has this share."""
+        return exp(hypot(share * self.engine, (1 - share) * self.host))
+
+    def mostly(self, share: float) -> str:
+        """Which part makes the interval as wide as it is: ``engine`` or ``host``."""
+        return "engine" if share * self.engine >= (1 - share) * self.host else "host"
 
 
 @dataclass(frozen=True)
@@ -117,9 +146,8 @@ class Basis:
     """Whose measured factors these are: its own, or a neighbour's."""
     rule: str
     rows: int
-    spread: Mapping[str, tuple[float, float]]
-    """Measured over predicted, between two ends that hold eight of ten rows that were left out of the fit: of whole
-    networks for ``converted`` programs, of layers for ``direct`` ones."""
+    widths: Mapping[str, Width]
+    """How wide an interval is: of ``networks`` for what is converted, of ``layers`` for what is authored."""
     evidence: Mapping[str, Fact[float]]
     """Where each constant comes from, by name: the chip's own and the shared ones."""
     watts: Fact[Any]
@@ -130,10 +158,14 @@ class Basis:
         """What people call the chip whose times these are; a target that no product carries keeps its name."""
         return self.chip if self.target.chips else self.target.name
 
-    def interval(self, us: float, scope: str) -> tuple[float, float]:
-        """Between which times a call of ``us`` lies, eight times of ten."""
-        low, high = self.spread["converted" if scope in CONVERTED else "direct"]
-        return us * low, us * high
+    def width(self, scope: str) -> Width:
+        """How wide an interval of this scope is."""
+        return self.widths["networks" if scope in CONVERTED else "layers"]
+
+    def interval(self, us: float, scope: str, engine_us: float) -> tuple[float, float]:
+        """Between which times a call of ``us`` lies, eight times of ten; ``engine_us`` of it are the engine's."""
+        factor = self.width(scope).factor(engine_us / us if us else 0.0)
+        return us / factor, us * factor
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -143,7 +175,7 @@ class Basis:
             "taken_from": self.taken_from,
             "rule": self.rule,
             "rows": self.rows,
-            "spread": {name: list(ends) for name, ends in self.spread.items()},
+            "widths": {name: vars(width) for name, width in self.widths.items()},
             "watts": self.watts.to_json(),
             "constants": {name: fact.to_json() for name, fact in self.evidence.items()},
         }
@@ -168,7 +200,11 @@ def _basis(target_name: str, product: str | None) -> Basis:
     physique = physique_of(name, share)
     shared = document["shared"]["constants"]
     engine = _engine(document, target, source)
-    chip = constants_by_law(shared, physique, {**record["own"], **engine["own"]})
+    # Calls and copies are the machine's own: another product does not have them (C73).
+    machine = record["own"] if own else {key: record["own"][key] for key in _LENT}
+    chip = constants_by_law(shared, physique, {**machine, **engine["own"]})
+    # A framework's call starts the engine's own program too, so the latter alone is no slower (U226).
+    chip["direct_call"] = min(chip["direct_call"], chip["coreml_call"])
     stated = {key: _stated(document, key, row) for key, row in document["stated"].items()}
     known = Constants(
         {key: float(value) for key, value in chip.items()},
@@ -180,28 +216,44 @@ def _basis(target_name: str, product: str | None) -> Basis:
         **{f"law of {key}" if key in known.chip else key: _shared(document, key) for key in shared},
         **stated,
     }
-    spread = record["spread"] if own else document["spread"]["extrapolated"]
     watts = fact(
         document["power"].get(target.name, {}), document["evidence"], about=f"watts of {target.name}'s engine"
     )
     rows = record["rows"] if own else 0
     rule = _rule(name, source, share, rows)
-    ends = {kind: (low, high) for kind, (low, high) in spread.items()}
-    return Basis(name, target.of_product(name), known, own, source, rule, rows, ends, evidence, watts)
+    widths = _widths(document["widths"], own)
+    return Basis(name, target.of_product(name), known, own, source, rule, rows, widths, evidence, watts)
+
+
+def _widths(left_out: Mapping[str, Any], measured: bool) -> dict[str, Width]:
+    """The widest of what was left out that this chip is like: a source, machine or family that nobody measured on a
+    chip that was, or a chip."""
+    ways = ("sources", "machines", "families") if measured else ("chips",)
+
+    def width(kind: str) -> Width:
+        known = [left_out[way][kind] for way in ways if kind in left_out[way]]
+        return Width(max(each["engine"] for each in known), max(each["host"] for each in known))
+
+    return {kind: width(kind) for kind in ("networks", "layers")}
 
 
 def physique_of(product: str, share: float = 1.0) -> Physique:
     """What is published of a product's engine and memory; ``share`` of it for an engine of fewer cores."""
     record = store.load("products")["products"][product]
     macs, memory, stream = record["tops"] * 1e6 / 2, record["memory"] * 1e3, record.get("stream", 0.0) * 1e3
-    return Physique(macs * share, memory * share, record["class"] == "phone", record["year"], stream * share)
+    copy = record.get("copy", 0.0) * 1e3
+    return Physique(macs * share, memory * share, record["class"] == "phone", record["year"], stream * share, copy)
 
 
 def traits_of(target: Target, product: str) -> dict[str, Any]:
     """What an engine can do that the times depend on."""
     gates = store.load("cost_fit")["gates"]
-    can = {name: target.td_generation in gate["generations"] for name, gate in gates.items()}
-    engines = int(store.load("products")["products"][product].get("engines", 1))
+    record = store.load("products")["products"][product]
+    can = {
+        name: target.td_generation in gate["generations"] and record["class"] == gate.get("class", record["class"])
+        for name, gate in gates.items()
+    }
+    engines = int(record.get("engines", 1))
     return {"engines": engines, "winograd": bool(compile_fact(target, "winograd").value), **can}
 
 
@@ -246,6 +298,10 @@ def _by_law(
     key: str, value: float, product: str, source: str, machine: dict[str, Any], engine: dict[str, Any]
 ) -> Fact[float]:
     record = engine if key in engine["own"] else machine
+    if record is machine and source != product and key not in _LENT:
+        return Fact(
+            value, _SOURCE, "inferred", f"{key} of {product}", "by the common law: nobody measured the machine"
+        )
     informed, factor = record["informed"].get(key, 0), record["own"].get(key, 1.0)
     note = "by the common law from what is published of the chip"
     if informed:

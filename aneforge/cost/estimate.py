@@ -18,6 +18,7 @@ from aneforge.compiler.shown import Schedule
 from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Ports, Roof, call_us, check_scope
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, Times, columns_of, times_of
+from aneforge.cost.machines import with_copies
 from aneforge.cost.program import residents_of, work_of_program
 from aneforge.cost.work import Work
 from aneforge.formats.arguments import chip_of
@@ -127,6 +128,16 @@ class Estimate:
         return sum(layer.us for layer in self.layers)
 
     @property
+    def width_says(self) -> str:
+        """What makes the interval as wide as it is."""
+        if self.parts:
+            return "the host's part is a band of assumed rates (U75)"
+        share = self.engine_us / self.us if self.us else 0.0
+        if self.basis.width(self.scope).mostly(share) == "engine":
+            return "the engine's own time"
+        return "starting the call and copying on a machine that nobody measured (--copy-gbs gives its rate)"
+
+    @property
     def roof(self) -> Roof:
         """The roofline of the chip that the layers lie under."""
         return self.basis.constants.roof
@@ -166,6 +177,7 @@ class Estimate:
         return {
             "us": self.us,
             "interval": list(self.interval),
+            "width": self.width_says,
             "scope": self.scope,
             "calls": self.calls,
             "engine_us": self.engine_us,
@@ -189,14 +201,18 @@ class Estimate:
         return f"{self.us:,.0f} us ({low:,.0f} to {high:,.0f}), {self.scope}, {label}: {self.basis.rule}{words}"
 
 
-def estimate_program(program: Program, scope: str = DEFAULT_SCOPE, target: Target | None = None) -> Estimate:
-    """``target`` is the product to time where several share the program."""
+def estimate_program(
+    program: Program, scope: str = DEFAULT_SCOPE, target: Target | None = None, copy_gbs: float | None = None
+) -> Estimate:
+    """``target`` is the product to time where several share the program; ``copy_gbs`` how fast its host copies, where
+    that is known."""
     check_scope(scope)
-    basis = basis_of(target or program.target)
+    basis = with_copies(basis_of(target or program.target), copy_gbs)
     layers = _side_by_side(_alone(program, basis, scope in CONVERTED), program.steps)
     calls = max(1, len(program.segments))
-    us = float(call_us(scope, sum(layer.us for layer in layers), ports_of(program), basis.constants, calls))
-    return Estimate(us, basis.interval(us, scope), scope, layers, calls, basis)
+    engine_us = sum(layer.us for layer in layers)
+    us = float(call_us(scope, engine_us, ports_of(program), basis.constants, calls))
+    return Estimate(us, basis.interval(us, scope, engine_us), scope, layers, calls, basis)
 
 
 def ports_of(program: Program) -> Ports:

@@ -53,6 +53,8 @@ def scope_of(row: Mapping[str, Any]) -> str:
     scope = row.get("scope", "host_call")
     if scope == "app":
         return "host_call"
+    if scope == "direct_call" and str((row.get("host") or {}).get("runtime", "")).startswith("MPSGraph"):
+        return "metal_call"
     if scope == "coreml_call" and "Core AI" in str((row.get("host") or {}).get("runtime", "")):
         return "coreai_call"
     if scope not in SCOPES:

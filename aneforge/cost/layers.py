@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aneforge.cost.calls import Constants
+from aneforge.cost.errata import is_notch_share
 from aneforge.cost.work import CONTRACTIONS, FREE, Work
 
 # Many layers as columns of numbers, so that one formula times all of them at once.
@@ -36,11 +37,11 @@ _ALIASES = {
     "avg_pool": "pool",
     "average_pool": "pool",
 }
-FORMS = ("fp16", "int8", "palette", "sparse")
+FORMS = ("fp16", "int8", "palette", "sparse", "fp8")
 
 _taken = attrgetter(
     "repeat", "macs", "weight_bytes", "shared", "zeros", "integers", "bytes_in", "bytes_out", "lines", "contraction",
-    "channels", "groups", "positions", "kernel", "unit_steps", "elements", "rows",
+    "channels", "groups", "positions", "kernel", "unit_steps", "elements", "rows", "turned",
 )  # fmt: skip
 
 
@@ -69,6 +70,7 @@ class Columns:
     unit_steps: np.ndarray
     elements: np.ndarray
     rows: np.ndarray
+    turned: np.ndarray
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -91,8 +93,8 @@ def columns_of(works: Sequence[Work]) -> Columns:
     forms = np.array([FORMS.index(work.form) for work in works], np.int64)
     rows: list[tuple[float, ...]] = []
     for work in works:
-        *numbers, contraction, channels, groups, positions, kernel, steps, elements, count = _taken(work)
-        rows.append((*numbers, contraction, *channels, groups, positions, *kernel, steps, elements, count))
+        *numbers, contraction, channels, groups, positions, kernel, steps, elements, count, turned = _taken(work)
+        rows.append((*numbers, contraction, *channels, groups, positions, *kernel, steps, elements, count, turned))
     table = np.array(rows, float).T if rows else np.zeros((len(fields(Columns)) - 2, 0))
     return Columns(kinds, forms, *table)
 
@@ -106,6 +108,7 @@ def _kind(work: Work) -> int:
 
 BOUNDS = ("compute", "weights", "activations", "dispatch")
 _NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
+_LEAST_WIDTH = 1 / 16  # bytes: a table of vectors has one code of four bits for eight weights
 _LEAST_KEPT = 0.05  # of the multiply-adds, however many zeros a weight has
 
 
@@ -173,6 +176,7 @@ def compute_us(work: Columns, known: Constants, engines: np.ndarray) -> np.ndarr
     )
     rate = rate * np.where(known.winograd & _has_winograd_form(work), shared["winograd"], 1.0)
     rate = rate * np.where(work.integers > 0, chip["integers"], 1.0)
+    rate = rate * np.where(is_deep(work, known), shared["deep_kernel"], 1.0)
     zeros = np.where(known.skips_zeros | work.stored_as("sparse"), work.zeros, 0.0)
     return macs / places * taken / rate * np.maximum(1 - zeros * shared["skipped_zeros"], _LEAST_KEPT)
 
@@ -184,15 +188,35 @@ def _rounded_up(count: np.ndarray, lanes: float) -> np.ndarray:
 def _has_winograd_form(work: Columns) -> np.ndarray:
     """Three wide, in unit steps, and dense: what is skipped as zero cannot be transformed."""
     square = (work.kernel_width == 3) & ((work.kernel_height == 1) | (work.kernel_height == 3))
-    return work.is_a("conv") & (work.groups == 1) & (work.unit_steps > 0) & square & ~work.stored_as("sparse")
+    plain = ~work.stored_as("sparse") & ~work.stored_as("fp8")  # e4m3 has no such form (C76)
+    return work.is_a("conv") & (work.groups == 1) & (work.unit_steps > 0) & square & plain
+
+
+def is_deep(work: Columns, known: Constants) -> np.ndarray:
+    """Which products sum over more numbers than a chip takes at full rate (C74)."""
+    limit = np.where(work.integers > 0, known.shared["deep_codes"], known.shared["deep_numbers"])
+    return known.slow_when_deep & work.is_a("conv", "linear") & (work.contraction > limit)
+
+
+def stored_width(work: Columns) -> np.ndarray:
+    """Bytes of one weight as it is stored."""
+    return work.weight_bytes / np.maximum(work.outer * work.contraction, 1)
+
+
+def is_on_the_notch(work: Columns, known: Constants) -> np.ndarray:
+    """Which products have a share of weights for one core that is a multiple of 1 MiB, give or take (C69)."""
+    share = np.ceil(work.outer / known.shared["lanes"]) * work.contraction * stored_width(work)
+    return work.is_a("conv", "linear") & (work.groups == 1) & is_notch_share(share, known.shared)
 
 
 def weights_us(work: Columns, known: Constants, marginal: np.ndarray | bool = False) -> np.ndarray:
     """Reading the weights once. Those that every repeat shares stay, as long as the kernel memory holds them."""
     chip = known.chip
-    factors = {form: chip[f"{form}_bytes"] for form in FORMS if form != "fp16"}
+    factors = {form: chip[f"{form}_bytes"] for form in FORMS if form not in ("fp16", "fp8")}
     factor = np.select([work.stored_as(form) for form in factors], list(factors.values()), 1.0)
     read = work.weight_bytes * factor / chip["weights"]
+    slow = known.notch & is_on_the_notch(work, known)
+    read = np.where(slow, read / chip["notch"], read)
     stays = (work.shared > 0) & (work.weight_bytes <= known.shared["kernel_memory"])
     return np.where(stays, np.where(marginal, 0.0, read / work.repeat), read)
 
@@ -201,7 +225,9 @@ def passes_of(work: Columns, known: Constants) -> np.ndarray:
     """How often the input passes the engine: once for each group of output channels that the kernel memory holds. A
     longer contraction leaves room for fewer of them; this is what makes large products slow."""
     lanes = known.shared["lanes"]
-    bytes_of_weight = np.where(work.stored_as("int8") & known.narrow_kernels, 1, 2)  # in the kernel memory
+    narrow = (work.weight_bytes > 0) & ~work.stored_as("sparse") & known.narrow_kernels
+    bytes_of_weight = np.where(narrow, np.minimum(stored_width(work), 2.0), 2.0)  # in the kernel memory
+    bytes_of_weight = np.maximum(bytes_of_weight, _LEAST_WIDTH)
     columns = known.shared["kernel_memory"] / (bytes_of_weight * np.maximum(work.contraction, 1))
     group = np.where(columns >= lanes, 2.0 ** np.floor(np.log2(np.maximum(columns, 1))), lanes)
     return np.ceil(work.outer / group)
@@ -228,6 +254,7 @@ def planar_us(work: Columns, known: Constants, converted: np.ndarray | bool = Fa
         if norm == "layer_norm":
             factor = np.where(converted, shared["converted_norm"], factor)
         time = np.where(work.is_a(norm) & ~spelled_out, work.elements * full * factor / chip["norms"], time)
+    time = time + work.turned * shared["turned_place"]
     time = np.where(work.is_a("copy"), work.lines / chip["copy"], time)
     time = np.where(work.is_a("argmax"), shared["ranked_start"], time)
     ranked = shared["ranked_start"] + np.maximum(work.rows - 1, 0) * shared["ranked_row"]

@@ -19,6 +19,7 @@ from aneforge.compiler.program import Program
 from aneforge.cost.calls import check_scope
 from aneforge.cost.constants import basis_of
 from aneforge.cost.estimate import Estimate, LayerEstimate, PartEstimate, estimate_program
+from aneforge.cost.machines import with_copies
 from aneforge.graph.node import DTYPES
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
@@ -130,7 +131,11 @@ class Crossings:
 
 
 def estimate_parts(
-    parts: Sequence[EnginePart | HostPart], crossings: Crossings, target: Target, scope: str
+    parts: Sequence[EnginePart | HostPart],
+    crossings: Crossings,
+    target: Target,
+    scope: str,
+    copy_gbs: float | None = None,
 ) -> Estimate:
     """One call of a model in parts: the sum of its parts and crossings, and of their ends."""
     check_scope(scope)
@@ -142,7 +147,7 @@ def estimate_parts(
             band = host_band(part.nodes)
             timed.append(PartEstimate(part.number, "host", len(part.nodes), band.middle, (band.low, band.high)))
             continue
-        estimate = estimate_program(part.program, scope, target)
+        estimate = estimate_program(part.program, scope, target, copy_gbs)
         timed.append(PartEstimate(part.number, "engine", part.ops, estimate.us, estimate.interval, estimate))
         layers += _numbered_from(len(layers), estimate.layers)
         calls += estimate.calls
@@ -155,7 +160,7 @@ def estimate_parts(
         scope,
         tuple(layers),
         calls,
-        basis_of(target),
+        with_copies(basis_of(target), copy_gbs),
         tuple(timed),
         crossings.us,
         crossings.changes,

@@ -215,7 +215,14 @@ def _planar(op: Op) -> Work:
         elements=elements,
         rows=_rankings(op) if kind == "topk" else 1,
         operands=max(1, len(computed)),
+        turned=_turned(op) if kind == "reduce_sum" else 0,
     )
+
+
+def _turned(op: Op) -> int:
+    """The places whose channels a reduction sums up."""
+    n, _, c, h, w = op.operands[0].shape
+    return n * h * w if c > 1 and _CHANNELS in op.attrs.get("axes", ()) else 0
 
 
 def _is_along_rows(op: Op) -> bool:

@@ -122,14 +122,6 @@ def _checked(value: float, what: str) -> float:
     return value
 
 
-def efficiency(target: str | int | Target, mhz: float) -> Fact[float]:
-    """The effective clock over the engine clock: how much of a cycle the on-chip memory lets the engine use."""
-    if not _checked(mhz, "an engine clock in MHz"):
-        raise AneforgeError("mhz: an engine clock must be more than zero.")
-    curve: Fact[Any] = cost_curve(resolve_target(target))
-    return replace(curve, value=curve.value.effective(mhz) / mhz) if curve.known else curve
-
-
 @dataclass(frozen=True)
 class LayerCycles:
     """One layer in cycles of the effective clock. ``cycles`` is None where a fact that it needs is unknown."""

@@ -17,7 +17,7 @@ _PALETTES = {
 }  # fmt: skip
 """Bits for each weight; a table of vectors has one code for several of them."""
 _BYTES = {"fp16": 2.0, "int8": 1.0, "w8a8": 1.0, "fp8": 1.0, **{name: bits / 8 for name, bits in _PALETTES.items()}}
-_FORMS = {"int8": "int8", "fp8": "int8", "w8a8": "int8", **dict.fromkeys(_PALETTES, "palette")}
+_FORMS = {"int8": "int8", "fp8": "fp8", "w8a8": "int8", **dict.fromkeys(_PALETTES, "palette")}
 _INTEGERS = ("w8a8", "a8w4")
 _LINE = 32  # fp16 numbers in a line of 64 bytes
 _ANY, _MANY = (16, 16), 4096  # channels and places that no granularity meets
@@ -40,11 +40,11 @@ class Work:
     shared: bool = False
     """Every repeat reads the same weights."""
     form: str = "fp16"
-    """How the weights are stored: ``fp16``, ``int8``, ``palette`` or ``sparse``."""
+    """How the weights are stored: ``fp16``, ``int8``, ``palette``, ``sparse`` or ``fp8`` (e4m3)."""
     zeros: float = 0.0
     """The share of weights that are zero and skipped."""
     integers: bool = False
-    """int8 on both sides."""
+    """One byte for a number on both sides: int8, or e4m3 where the form is ``fp8``."""
     bytes_in: float = 0.0
     bytes_out: float = 0.0
     lines: float = 0.0
@@ -63,6 +63,8 @@ class Work:
     rows: int = 1
     """Of a ranking the lines that are ranked one by one, of an attention its heads."""
     operands: int = 1
+    turned: int = 0
+    """Places of a map whose channels are summed up: the engine turns them first (C79)."""
 
     @property
     def flops(self) -> float:
@@ -79,6 +81,12 @@ def in_lines(shape: Sequence[int]) -> float:
     """Bytes of an fp16 tensor whose rows take whole lines of 64 bytes. Rows of one number lie side by side."""
     extents = [extent for extent in shape if extent > 1] or [1]
     return 2.0 * prod(extents[:-1]) * (-(-extents[-1] // _LINE) * _LINE)
+
+
+def turned_places(shape: Sequence[int], out_shape: Sequence[int]) -> int:
+    """The places whose channels a reduction sums up; none where it sums along another axis."""
+    over_channels = len(shape) == len(out_shape) == 4 and shape[1] > out_shape[1] == 1
+    return prod(shape) // shape[1] if over_channels else 0
 
 
 def work_of_row(row: Mapping[str, Any]) -> list[Work]:
@@ -135,7 +143,7 @@ def _stored(layer: Mapping[str, Any], row: Mapping[str, Any], count: int) -> dic
         "shared": bool(layer.get("shared")),
         "form": "sparse" if sparse else _FORMS.get(encoding, "fp16"),
         "zeros": float(layer.get("sparsity") or 0.0),
-        "integers": encoding in _INTEGERS,
+        "integers": encoding in _INTEGERS or (encoding == "fp8" and row.get("dtype") == "fp8"),
     }
 
 
@@ -215,4 +223,5 @@ def _planar(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
         elements=elements,
         rows=elements // shape[-1],
         operands=operands,
+        turned=turned_places(shape, out_shape) if layer["op"].startswith("reduce") else 0,
     )

@@ -67,7 +67,7 @@ class Partition:
         self.graph, self.names = cut.graph, cut.names
         self.device_of = cut.device_of
         self._ask_report = report
-        self._estimates: dict[str, Estimate] = {}
+        self._estimates: dict[tuple[str, float | None], Estimate] = {}
         cut.targets[target.name] = target
 
     def of_product(self, target: Target) -> Partition:
@@ -267,15 +267,15 @@ class Partition:
         """How often the device changes from one region to the next."""
         return sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
 
-    def estimate(self, scope: str = DEFAULT_SCOPE) -> Estimate:
+    def estimate(self, scope: str = DEFAULT_SCOPE, copy_gbs: float | None = None) -> Estimate:
         """How long a call takes: the regions of the engine, what crosses between them, and the host's part."""
-        if scope not in self._estimates:
-            self._estimates[scope] = self._estimate(scope)
-        return self._estimates[scope]
+        if (scope, copy_gbs) not in self._estimates:
+            self._estimates[scope, copy_gbs] = self._estimate(scope, copy_gbs)
+        return self._estimates[scope, copy_gbs]
 
-    def _estimate(self, scope: str) -> Estimate:
+    def _estimate(self, scope: str, copy_gbs: float | None) -> Estimate:
         if self.cut.untouched:
-            return estimate_program(self.programs[0], scope, self.target)
+            return estimate_program(self.programs[0], scope, self.target, copy_gbs)
         costs, evidence = fixed_costs()
         crossing = Crossings(
             changes=self.changes,
@@ -291,7 +291,7 @@ class Partition:
             else HostPart(region.number, region.nodes)
             for region in self.regions
         ]
-        return estimate_parts(parts, crossing, self.target, scope)
+        return estimate_parts(parts, crossing, self.target, scope, copy_gbs)
 
     # Running.
 

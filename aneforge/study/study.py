@@ -16,6 +16,7 @@ from aneforge.chips.ops import ROUTES
 from aneforge.chips.systems import system
 from aneforge.compiler.legal.query import KEEP_TYPES
 from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
+from aneforge.cost.machines import copy_rate
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.graph.graph import Graph
@@ -40,7 +41,8 @@ class Study:
     and ``runtime`` who hands the program to the engine: where it is left out, that of the setting
     ``ANEFORGE_RUNTIME``, the one that reads the model's file as it is, else the one whose call the scope is. ``os`` is
     the version of the system; without it that of the setting ``ANEFORGE_OS``, else the newest known. ``max_abs``
-    bounds every input that promises nothing, which decides whether numbers can be wrong.
+    bounds every input that promises nothing, which decides whether numbers can be wrong. ``copy_gbs`` is how fast the
+    machine's host copies, where somebody measured it.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Study:
         runtime: str | None = None,
         os: str | None = None,
         max_abs: float | None = None,
+        copy_gbs: float | None = None,
         dims: Mapping[str, int] | None = None,
         function: str | None = None,
         answers: Answers | None = None,
@@ -80,6 +83,7 @@ class Study:
             self.route = asked.route
         self.os = system(os)
         self.max_abs = magnitude("max_abs", max_abs) if known is None or max_abs is not None else known.max_abs
+        self.copy_gbs = known.copy_gbs if known is not None and copy_gbs is None else copy_rate(None, copy_gbs)
         self.answers = answers or (answers_about(graph) if known is None else known.answers)
         self.shelf: Shelf = self.answers.about(graph)
 
@@ -158,7 +162,7 @@ class Study:
         study.chips = dict(chips)
         study.model = self.model if graph is self.graph else graph
         study.route, study.scope, study.runtime, study.os = self.route, self.scope, self.runtime, self.os
-        study.by_runtime, study.max_abs = self.by_runtime, self.max_abs
+        study.by_runtime, study.max_abs, study.copy_gbs = self.by_runtime, self.max_abs, self.copy_gbs
         study.answers = self.answers
         study.shelf = self.answers.about(graph)
         return study
@@ -288,7 +292,7 @@ class Study:
             elif unknown:
                 refused[name] = ArgumentError("model", f"the time of a call is not known. {unknown}")
             else:
-                known[name] = split.estimate(self.scope)
+                known[name] = split.estimate(self.scope, self.copy_gbs)
         return known, refused
 
 

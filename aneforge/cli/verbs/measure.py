@@ -39,6 +39,12 @@ def estimate(
         bool, typer.Option("--vendor", help="Also show the time by the compiler's own published model.")
     ] = False,
     changes: Changes = 3,
+    machine: Annotated[
+        str | None, typer.Option("--machine", help="A machine whose copies are published, such as 'M4 (MacBook Air)'.")
+    ] = None,
+    copy_gbs: Annotated[
+        float | None, typer.Option("--copy-gbs", help="How fast this machine's host copies, in GB/s, as measured.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also show every layer.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +59,7 @@ def estimate(
     """
     from aneforge.cli import estimate as command
 
-    command.run(model, target, scope, layers, basis, vendor, as_json, everything, changes)
+    command.run(model, target, scope, layers, basis, vendor, as_json, everything, changes, machine, copy_gbs)
 
 
 @commands.add(judges=True)
