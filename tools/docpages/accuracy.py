@@ -77,6 +77,7 @@ def _times() -> list[str]:
         "networks, their family left out": "all networks of one family: networks",
         "networks, their source left out": "all rows of one source: networks",
         "layers, their source left out": "all rows of one source: layers",
+        "layers, their machine left out": "all rows of one machine: layers",
         "networks, their chip left out": "all rows of one chip, which then takes its neighbour's factors: networks",
     }
     lines = [
@@ -88,7 +89,7 @@ def _times() -> list[str]:
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     for shown, row in rows.items():
-        count, median, _, most, _, inside = _cells("cost-accuracy.md", row)
+        count, _, median, _, most, _, inside = _cells("cost-accuracy.md", row)
         lines.append(f"| {shown} | {count} | {median} | {most} | {inside} |")
     return [
         *lines,
