@@ -88,3 +88,20 @@ def test_only_the_runtime_that_was_asked_about_is_told_of(packages, monkeypatch,
     record = json.loads(run(f"check {packages['fp16']} --target m5 --runtime coreai --json", monkeypatch, capsys)[1])
     assert record["verdicts"] == {"m5": "no"}
     assert record["os"] == "27.2"
+
+
+@pytest.mark.parametrize(("kind", "told"), [(np.float32, True), (np.float16, False)])
+def test_a_file_that_is_converted_says_what_the_conversion_does(kind, told, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    port = helper.make_tensor_value_info("x", element, [1, 8])
+    result = helper.make_tensor_value_info("y", element, [1, 8])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", [port], [result])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / "net.onnx"
+    )
+    loaded = af.load(tmp_path / "net.onnx")
+    assert ("conversion to fp16" in str(af.check(loaded, "m5"))) is told
+    loaded.save(tmp_path / "net.aneforge")
+    assert af.load(tmp_path / "net.aneforge").file.stated == loaded.file.stated

@@ -106,6 +106,8 @@ class FileNodes:
     """By the number of a node, what became of it."""
     runtime: str = ""
     """Who runs such a file (``coreml``, ``coreai``); empty where it has to be converted first."""
+    stated: str = ""
+    """``fp32`` where a file that has to be converted computes in it."""
     providers: Providers = field(default_factory=Providers, compare=False)
 
     def append(self, other: FileNodes | None, graph_nodes: Iterable[Tensor]) -> None:
@@ -131,7 +133,8 @@ class FileNodes:
     def to_json(self) -> dict[str, Any]:
         reasons = {str(number): reason for number, reason in self.reasons.items()}
         nodes, providers = [list(origin) for origin in self.nodes], self.providers.to_json()
-        return {"nodes": nodes, "reasons": reasons, "runtime": self.runtime, "providers": providers}
+        about = {"runtime": self.runtime, "stated": self.stated, "providers": providers}
+        return {"nodes": nodes, "reasons": reasons, **about}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> FileNodes:
@@ -139,7 +142,7 @@ class FileNodes:
         reasons = {int(number): str(reason) for number, reason in document["reasons"].items()}
         stored = document.get("providers")
         providers = Providers() if stored is None else Providers.from_json(stored)
-        return cls(nodes, reasons, str(document.get("runtime", "")), providers)
+        return cls(nodes, reasons, str(document.get("runtime", "")), str(document.get("stated", "")), providers)
 
 
 def _read(record: Sequence[Any]) -> Origin:

@@ -143,7 +143,8 @@ class Check(ByChip[Preflight]):
         """The report as text; ``paint`` colours the word for an outcome, ``everything`` lists each node."""
         counts = f"{len(self._study.operations.counted):,} operations, {len(self.graph.weights):,} stored weights"
         head = f"{counts}{self._by_route()}{self._by_runtime()}"
-        parts = [f"{head}\n\n{self._table()}", *self._handed_on(), *self._reasons(paint, everything)]
+        parts = [f"{head}\n\n{self._table()}", *self._converted(), *self._handed_on()]
+        parts += self._reasons(paint, everything)
         parts += self._what_next()
         if doubts := self.doubts:
             parts.append("\n".join(wrapped(f"doubtful: {doubt}") for doubt in doubts))
@@ -161,6 +162,16 @@ class Check(ByChip[Preflight]):
             yield (
                 "numbers can be wrong: aneforge risks shows where and writes a cure, aneforge compare how much;\n"
                 "  say how large inputs are with --max-abs"
+            )
+
+    def _converted(self) -> Iterator[str]:
+        """What a conversion does to the types of a file that no runtime reads as it is."""
+        file = self.graph.file
+        if file is not None and file.stated and not self._study.by_runtime:
+            yield wrapped(
+                f"the file is in {file.stated}, and this is about its conversion to fp16: coremltools does so unless "
+                "compute_precision=FLOAT32 is asked for, Core AI with model.half(); what stays in fp32 leaves the "
+                "engine"
             )
 
     @property

@@ -101,6 +101,8 @@ class Importer:
     def graph(self) -> Graph:
         with many_axes():
             graph = with_few_axes(self._graph(), self.file, self.nodes)
+        if not self.language.runtime and self._states_fp32():
+            self.nodes.stated = "fp32"
         graph.file = self.nodes
         graph.name_by_origins()
         return graph
@@ -131,6 +133,14 @@ class Importer:
                 outputs.append(output_tensor(self.file, name, tensor, outputs))
         self.language.release()
         return with_states(self.file, outputs, list(self.states.values()))
+
+    def _states_fp32(self) -> bool:
+        """Whether an input or a weight of the file is in fp32; lines of numbers may be settings of an op."""
+        kinds = (kind for _, kind in self.function.inputs)
+        if any(isinstance(kind, ValueType) and kind.dtype == "fp32" for kind in kinds):
+            return True
+        stored = (value for value in self.constants.values() if isinstance(value, np.ndarray) and value.ndim > 1)
+        return any(value.dtype == np.float32 for value in stored)
 
     def _input(self, name: str, kind: Type) -> Any:
         wrapped = kind.wrapped if isinstance(kind, StateType) else kind
