@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import shlex
 import tokenize
 import warnings
 from pathlib import Path
@@ -149,8 +150,8 @@ def test_commands_in_the_text_have_the_verbs_and_options_that_they_name():
     """``aneforge VERB --option`` between two words of a sentence is looked up; blocks are run."""
     seen = 0
     for name, line in named_commands():
-        words = line.split()
-        if words[0] != "aneforge" or len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]):
+        words = shlex.split(line) if line.count('"') % 2 == line.count("'") % 2 == 0 else line.split()
+        if not words or words[0] != "aneforge" or len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]):
             continue
         options = options_of(words[1:])
         assert options, f"{name}: {line}: no such command"

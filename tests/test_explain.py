@@ -228,17 +228,17 @@ def home(tmp_path, monkeypatch):
 
 
 def test_a_log_with_a_model(home, monkeypatch, capsys):
-    status, out, _ = run("explain --log app.log --model net.py --target m2 --os 27", monkeypatch, capsys)
+    status, out, _ = run("explain --file app.log --model net.py --target m2 --os 27", monkeypatch, capsys)
     assert status == 0
     assert out.index("E01") < out.index("E15")
     assert "2. tensor axis above the family limit (16384 / 65536): fits" in out
     assert "conv conv_0 [1, 8, 1, 20000]" in out
-    record = json.loads(run("explain --log app.log --model net.py --target m2 --json", monkeypatch, capsys)[1])
+    record = json.loads(run("explain --file app.log --model net.py --target m2 --json", monkeypatch, capsys)[1])
     assert [entry["id"] for entry in record["found"]] == ["E01", "E15"]
     assert record["found"][0]["fits"][0]["nodes"][0]["finding"]["rule"] == "extent"
 
 
-@pytest.mark.parametrize("words", ["-", "--log -"])
+@pytest.mark.parametrize("words", ["-", "--file -"])
 def test_a_log_on_stdin(words, home, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path("app.log").read_bytes())))
     status, out, _ = run(f"explain {words}", monkeypatch, capsys)
@@ -250,7 +250,7 @@ def test_a_log_on_stdin(words, home, monkeypatch, capsys):
 )
 def test_logs_in_other_encodings(mark, encoding, home, monkeypatch, capsys):
     Path("other.log").write_bytes(mark + f"Gerät: {FAILED}\n".encode(encoding))
-    assert run("explain --log other.log", monkeypatch, capsys)[1].startswith("E01")
+    assert run("explain --file other.log", monkeypatch, capsys)[1].startswith("E01")
 
 
 @pytest.mark.parametrize("text", ["-14", "0x20004", "Code=53", "error code: -14", "'-14' --json"])
@@ -261,7 +261,7 @@ def test_a_code_as_it_is_typed(text, monkeypatch, capsys):
 
 
 def test_unknown_text_is_unknown(monkeypatch, capsys):
-    for text in ("'my dog ate the model'", "op-rute", "'ANECCompile succeeded'", "--log /dev/null"):
+    for text in ("'my dog ate the model'", "op-rute", "'ANECCompile succeeded'", "--file /dev/null"):
         status, out, err = run(f"explain {text}", monkeypatch, capsys)
         assert (status, out.startswith("unknown: ")) == (1, True) or (status == 2 and "empty" in err)
     assert "op-route" in run("explain op-rute", monkeypatch, capsys)[1]
@@ -270,7 +270,7 @@ def test_unknown_text_is_unknown(monkeypatch, capsys):
 
 def test_control_characters_of_a_log_are_not_printed(home, monkeypatch, capsys):
     Path("evil.log").write_bytes(b"\x1b]0;title\x07\x1b[2J\xe2\x80\xae ANECCompile() FAILED \x07\x00\n")
-    out = run("explain --log evil.log", monkeypatch, capsys)[1]
+    out = run("explain --file evil.log", monkeypatch, capsys)[1]
     assert out.startswith("E01")
     assert all(letter.isprintable() or letter == "\n" for letter in out)
     told = run("explain 'nothing\x1b[2J known'", monkeypatch, capsys)[1]
@@ -281,10 +281,10 @@ def test_control_characters_of_a_log_are_not_printed(home, monkeypatch, capsys):
     ("words", "told"),
     [
         ("explain", "TEXT is missing"),
-        ("explain E01 --log app.log", "Give one of them"),
-        ("explain --log missing.log", "No such file"),
-        ("explain --log .", "this is a folder"),
-        ("explain --log empty.log", "the log is empty"),
+        ("explain E01 --file app.log", "Give one of them"),
+        ("explain --file missing.log", "No such file"),
+        ("explain --file .", "this is a folder"),
+        ("explain --file empty.log", "the log is empty"),
         ("explain C199", "nearest"),
         ("explain E01 --model missing.onnx", "missing.onnx"),
         ("explain E01 --model net.py --target m77", "m77"),
@@ -305,7 +305,7 @@ def test_a_long_log_is_read_to_a_bound(home, monkeypatch, capsys):
         for _ in range(100):
             stream.write(line * (1_000_000 // len(line)))
         stream.write(b"Couldn't do topological sort\n")
-    status, out, err = run("explain --log long.log", monkeypatch, capsys)
+    status, out, err = run("explain --file long.log", monkeypatch, capsys)
     assert status == 0
     assert "E01" in out
     assert "E21" not in out

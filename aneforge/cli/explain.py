@@ -58,21 +58,21 @@ def run(words: list[str], log: str | None, model: ModelFile | None, chip: str, a
 
 def _asked(words: list[str], log: str | None) -> str:
     if log is not None and words:
-        raise AneforgeError("--log and TEXT are two texts. Give one of them.")
+        raise AneforgeError("--file and TEXT are two texts. Give one of them.")
     if log is None and not words:
-        raise AneforgeError("TEXT is missing. Give a label, a message or a code, --log FILE, or - for stdin.")
+        raise AneforgeError("TEXT is missing. Give a label, a message or a code, --file FILE, or - for stdin.")
     if log == STDIN or words == [STDIN]:
         return _read(sys.stdin.buffer, "stdin")
     if log is None:
         return " ".join(words)
     file = Path(log)
     if file.is_dir():
-        raise AneforgeError(f"--log {log}: this is a folder; give the name of a file.")
+        raise AneforgeError(f"--file {log}: this is a folder; give the name of a file.")
     try:
         with file.open("rb") as stream:
             return _read(stream, log)
     except OSError as error:
-        raise AneforgeError(f"--log {log}: {error.strerror or error}") from None
+        raise AneforgeError(f"--file {log}: {error.strerror or error}") from None
 
 
 def _read(stream: BinaryIO, name: str) -> str:

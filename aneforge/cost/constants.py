@@ -152,6 +152,8 @@ class Basis:
     """Where each constant comes from, by name: the chip's own and the shared ones."""
     watts: Fact[Any]
     """Of the engine under full load, where somebody has published it."""
+    copies_are_given: bool = False
+    """Whether somebody said how fast the machine's host copies."""
 
     @property
     def label(self) -> str:

@@ -135,6 +135,8 @@ class Estimate:
         share = self.engine_us / self.us if self.us else 0.0
         if self.basis.width(self.scope).mostly(share) == "engine":
             return "the engine's own time"
+        if self.basis.copies_are_given:
+            return "starting the call, on a machine whose copies were given"
         return "starting the call and copying on a machine that nobody measured (--copy-gbs gives its rate)"
 
     @property

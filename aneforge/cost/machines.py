@@ -44,4 +44,5 @@ def with_copies(basis: Basis, copy_gbs: float | None) -> Basis:
         kind: replace(width, host=min(width.host, left_out[kind]["host"])) for kind, width in basis.widths.items()
     }
     rule = f"{basis.rule}; the host copies {copy_gbs:g} GB/s, as given"
-    return replace(basis, constants=replace(basis.constants, chip=chip), widths=widths, rule=rule)
+    constants = replace(basis.constants, chip=chip)
+    return replace(basis, constants=constants, widths=widths, rule=rule, copies_are_given=True)

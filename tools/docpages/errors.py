@@ -15,7 +15,7 @@ def errors() -> str:
         "",
         f"**What does my log mean?** These are {len(entries)} messages and symptoms that people met when a model met",
         "the engine, with the causes that they found, the most frequent or the surest first, and what helped.",
-        "`aneforge explain --log FILE` finds them in a log, and `--model MODEL --target CHIP` ranks the causes by",
+        "`aneforge explain --file FILE` finds them in a log, and `--model MODEL --target CHIP` ranks the causes by",
         "what the model shows ([my log says ...](../guide/errors.md)).",
         "",
         "The sources behind an entry are threads and notes in repositories. *measured* means that the cause was",

@@ -121,7 +121,7 @@ def explain(
             show_default=False,
         ),
     ] = None,
-    log: Annotated[str | None, typer.Option(help="Read the log in this file; - is stdin.")] = None,
+    log: Annotated[str | None, typer.Option("--file", help="Read the log in this file; - is stdin.")] = None,
     model: Annotated[
         ModelFile,
         typer.Option("--model", help="Rank the causes of a message by how well this model fits.", parser=ModelFile),
