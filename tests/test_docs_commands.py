@@ -156,7 +156,7 @@ def test_commands_in_the_text_have_the_verbs_and_options_that_they_name():
         options = options_of(words[1:])
         assert options, f"{name}: {line}: no such command"
         for word in words[2:]:
-            if word.startswith("-") and word != "--help":
+            if word.startswith("-") and word not in ("--help", "-"):
                 assert word.partition("=")[0] in options, f"{name}: {line}"
         seen += 1
     assert seen > 50
