@@ -33,7 +33,7 @@ _BARS = 32
 _TILES, _SHAPES = struct.Struct(f"<{_BARS}I"), struct.Struct(f"<{_BARS * 6}Q")
 _KNOWN_BYTES = _FIELDS.size + _TILES.size + _SHAPES.size
 _MOST_PADDING = 64  # files exist whose constants lie at a multiple of 64; the driver itself looks at one of 16
-_COMMAND_BAR, SCRATCH_BAR, _FIRST_BAR = 0, 3, 4
+_COMMAND_BAR, _CONSTANT_BAR, SCRATCH_BAR, _FIRST_BAR = 0, 1, 3, 4
 _BASE_FIELDS = {"RBase0": "RBE0", "RBase1": "RBE1", "WBase": "WBE", "TBase": "TBE"} | {
     f"KBase{number}": f"KBE{number}" for number in range(4)
 }
@@ -100,6 +100,11 @@ class Anec:
     def _port(self, role: str, bar: int) -> AnecBuffer:
         n, c, h, w, plane, row = self.shapes[6 * bar : 6 * bar + 6]
         return AnecBuffer(role, bar, self.tiles[bar], (n, c, h, w), plane, row)
+
+    @property
+    def stored(self) -> dict[int, bytes]:
+        """The bytes of the constants by the base-address register that stands for them."""
+        return {_CONSTANT_BAR: self.constants}
 
     @property
     def scratch_tiles(self) -> int:
@@ -183,13 +188,12 @@ def anec_of(container: Container, allow_text: bool = False) -> Anec:
 
 def _bar_numbers(container: Container) -> dict[str, int]:
     """The base-address register of each port, by its address."""
-    addresses = {binding.name: binding.address for binding in container.bindings}
-    bars = {address: number for number, address in enumerate(container.program.bars) if address}
     numbers = {}
     for port in container.ports:
-        if addresses.get(port.name) not in bars:
+        number = container.port_bar(port)
+        if number is None:
             raise ContainerError(port.state.offset, f"port {port.name} has no base-address register")
-        numbers[port.name] = bars[addresses[port.name]]
+        numbers[port.name] = number
     return numbers
 
 
