@@ -18,7 +18,7 @@ _COMMUTES = ("add", "mult", "max", "min")
 _CHANNELS, _ROWS = (2,), (3,)
 
 
-class Comparison:
+class LayerCheck:
     """One layer, and what its tasks were read as."""
 
     def __init__(

@@ -16,7 +16,7 @@ import numpy as np
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.building import TaskBuilder, TaskSite
-from aneforge.codegen.checking import Comparison
+from aneforge.codegen.checking import LayerCheck
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import dialect_of, rate_of, written_generations
 from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, form_of
@@ -215,7 +215,7 @@ class _Writer:
         except ContainerError as error:
             return str(error)
         modules = self.replay.module, self.program.module
-        return Comparison(layer, form, modules, self.leaves, self.program.schedule.name_of).problem(found)
+        return LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of).problem(found)
 
     def _write(self, place: Name, shape: tuple[int, ...], is_view: bool = False) -> None:
         """A value at its place, as later tasks find it."""

@@ -55,7 +55,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Piece(Generic[Value]):
+class FoundPiece(Generic[Value]):
     """A value, or a part of it, that is a part of what is read."""
 
     value: Value
@@ -69,7 +69,7 @@ class Piece(Generic[Value]):
 class Found(Generic[Value]):
     """What lies at a place: one piece, or several side by side along an axis."""
 
-    pieces: tuple[Piece[Value], ...]
+    pieces: tuple[FoundPiece[Value], ...]
     axis: int = 0
 
     @property
@@ -112,7 +112,7 @@ class Memory(Generic[Value]):
         )
         entry = exact or next(same, None)
         if entry is not None:
-            return Found((Piece(entry.value, entry.shape),))
+            return Found((FoundPiece(entry.value, entry.shape),))
         return self._joined(place, layout) or self._part(place, layout)
 
     def _joined(self, place: Place, layout: Layout) -> Found[Value] | None:
@@ -120,14 +120,14 @@ class Memory(Generic[Value]):
         for axis, extent in enumerate(layout.shape):
             if extent == 1:
                 continue
-            pieces: list[Piece[Value]] = []
+            pieces: list[FoundPiece[Value]] = []
             start = 0
             while start < extent:
                 offset = place[1] + start * layout.strides[axis]
                 entry, count = self._beside(place[0], offset, layout, axis)
                 if entry is None or count > extent - start:
                     break
-                pieces.append(Piece(entry.value, entry.shape))
+                pieces.append(FoundPiece(entry.value, entry.shape))
                 start += count
             if start == extent:
                 return Found(tuple(pieces), axis)
@@ -155,7 +155,7 @@ class Memory(Generic[Value]):
                     continue
                 first, rest = divmod(place[1] - entry.offset, stride)
                 if not rest and first + count <= extent and own.cut(axis, count).axes == axes:
-                    return Found((Piece(entry.value, entry.shape, (axis, first, count)),))
+                    return Found((FoundPiece(entry.value, entry.shape, (axis, first, count)),))
         return None
 
     def _all(self, base: int) -> Iterator[_Entry[Value]]:

@@ -333,15 +333,12 @@ _HALF_ONE, _TABLE_BYTES, _SKIPS_ZEROS = 0x3C00, 128, 0x20
 
 def table_name(task: Task, constants: Mapping[int, bytes]) -> str:
     """Which table a task reads, for a person; empty for a task without one."""
-    if task.generation not in written_generations() or task.header["ENE"] == _PLANAR:
-        return ""
-    words = TaskRegisters(task)
     try:
-        if words["mac.config"] >> _ACTIVATION & 3 != _TABLE:
-            return ""
-        data = _table(words, constants)
+        data = table_bytes_of(task, constants)
     except ContainerError:
         return "unknown"
+    if not data:
+        return ""
     bounds = bounds_of(data)
     if bounds is None:
         return activation_of(data, task.generation) or "unknown"
@@ -349,6 +346,14 @@ def table_name(task: Task, constants: Mapping[int, bytes]) -> str:
         return f"slope {bounds.slope:g} below 0"
     ends = ((bounds.low, "at least"), (bounds.high, "at most"))
     return ", ".join(f"{text} {end:g}" for end, text in ends if np.isfinite(end))
+
+
+def table_bytes_of(task: Task, constants: Mapping[int, bytes]) -> bytes:
+    """The table that a task reads; nothing for a task without one."""
+    if task.generation not in written_generations() or task.header["ENE"] == _PLANAR:
+        return b""
+    words = TaskRegisters(task)
+    return _table(words, constants) if words["mac.config"] >> _ACTIVATION & 3 == _TABLE else b""
 
 
 def _table(words: TaskRegisters, constants: Mapping[int, bytes]) -> bytes:
