@@ -347,12 +347,13 @@ class Container:
         ]
         return {"name": segment.name, "address": f"{segment.address:#x}", "sections": sections}
 
-    def to_anec(self, allow_text: bool = False) -> bytes:
+    def to_anec(self, allow_text: bool = False, header_bytes: int = 0x1000) -> bytes:
         """The program as the open Linux driver for the M1 loads it (:mod:`aneforge.codegen.anec`). A program with a
-        task whose work has no words is refused, unless ``allow_text`` is set."""
+        task whose work has no words is refused, unless ``allow_text`` is set. The first loader read a header of 0x800
+        bytes instead of 0x1000."""
         from aneforge.codegen.anec import anec_of
 
-        return anec_of(self, allow_text).to_bytes()
+        return anec_of(self, allow_text, header_bytes).to_bytes()
 
     def __repr__(self) -> str:
         return f"<Container {self.header.generation}, {len(self.commands)} load commands>"

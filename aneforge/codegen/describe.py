@@ -9,6 +9,7 @@ from typing import Any
 
 from aneforge.chips import store
 from aneforge.codegen.anec import SCRATCH_BAR, TILE, Anec
+from aneforge.codegen.anec_check import driver_lines
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import meaning_of, resolved
 from aneforge.codegen.reading import table_name
@@ -31,6 +32,7 @@ def tree(program: Compiled) -> Iterator[str]:
         names |= {SCRATCH_BAR: "scratch"} if program.scratch_tiles else {}
         yield f"ANEC program for {program.generation}: {count}"
         yield from _anec_parts(program)
+        yield from driver_lines(program)
     else:
         bars = {address: number for number, address in enumerate(program.program.bars) if address}
         places = {section.address: "scratch" for section in program.sections if section.name == "__bss"}
