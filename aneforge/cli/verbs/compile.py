@@ -56,7 +56,9 @@ def compile_(
     ] = False,
     driver_header: Annotated[
         str | None,
-        typer.Option("--driver-header", help="Bytes of the header of NAME.anec: 0x1000, or 0x800 for old loaders."),
+        typer.Option(
+            "--driver-header", metavar="BYTES", help="Header of NAME.anec: 0x1000, or 0x800 for old loaders."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
