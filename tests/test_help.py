@@ -160,7 +160,7 @@ def files(tmp_path, monkeypatch):
     for name in ("model.onnx", "old.onnx", "new.onnx"):
         shutil.copy(own / "detector.onnx", name)
     shutil.copy(own / "tiny_encoder.onnx", "bert.onnx")
-    for name in ("before.hwx", "after.hwx", "net.hwx"):
+    for name in ("before.hwx", "after.hwx", "net.hwx", "conv.hwx"):
         shutil.copy(own / "conv.hwx", name)
     shutil.copy(own / "convnet.plist", "net.plist")
     shutil.copy(own / "convnet.weights.bin", "convnet.weights.bin")

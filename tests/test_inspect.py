@@ -126,7 +126,7 @@ def test_the_command_shows_a_program(tmp_path):
     assert run(file, "--diff", file).strip() == "the programs are the same"
     assert "header ExeCycles" in run(file, "--diff", EXAMPLES / "add.hwx", status=1)
     changed = json.loads(run(file, "--diff", EXAMPLES / "add.hwx", "--json", status=1))["differences"]
-    assert {"name", "left", "right"} == set(changed[0])
+    assert {"name", "left", "right", "rule"} == set(changed[0])
 
 
 def test_mistakes_are_one_line(tmp_path):

@@ -10,6 +10,8 @@ from aneforge.chips.names import chip_list
 from aneforge.cli import say
 from aneforge.cli.notes import warnings_on_stderr, working
 from aneforge.cli.options import ModelFile, require_file
+from aneforge.codegen.anec import anec_of
+from aneforge.codegen.anec_check import check_fields, driver_lines
 from aneforge.codegen.emission import emit
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
@@ -34,6 +36,7 @@ def run(
     as_json: bool,
     route: str | None = None,
     allow_text: bool = False,
+    driver_header: str | None = None,
 ) -> int:
     """Print the program, its way through the phases, the story of a node, or the table of all targets; 1 if a target
     refuses the model."""
@@ -66,7 +69,7 @@ def run(
                 return 1
             return _in_regions(programs, explain, parts, out, validate, as_json)
         if out is not None and _is_program_file(out):
-            _save(compiled, out, allow_text)
+            _save(compiled, out, allow_text, driver_header)
         if explain:
             story = compiled.explain(None if explain == "all" else explain)
             print(text.as_json(story.to_json()) if as_json else str(story).rstrip())
@@ -94,21 +97,32 @@ def _is_program_file(out: str | None) -> bool:
     return out is not None and Path(out).suffix.casefold() in PROGRAM_FILES
 
 
+_HEADERS = ("0x1000", "0x800")
 _DRIVER_FILE = ".anec"
 """What the open Linux driver of the M1 loads."""
 
 
-def _save(compiled: Model, out: str, allow_text: bool) -> None:
+def _save(compiled: Model, out: str, allow_text: bool, driver_header: str | None) -> None:
     """Write the program to a file; what its tasks rest on is told on stderr."""
     ending = Path(out).suffix.casefold()
+    if driver_header not in (None, *_HEADERS):
+        raise AneforgeError(f"--driver-header {driver_header}: choose one: {', '.join(_HEADERS)}")
+    if driver_header is not None and ending != _DRIVER_FILE:
+        raise AneforgeError(f"--driver-header: {out} is not for the driver; give --out NAME{_DRIVER_FILE}")
     if ending in (".hwx", _DRIVER_FILE):
         with working(f"writing {out}"):
             container = emit(compiled.program)
+            lines = [f"wrote {out}: {container.record}"]
             if ending == _DRIVER_FILE:
-                write_whole(out, container.to_anec(allow_text))
+                program = anec_of(container, allow_text, int(driver_header or _HEADERS[0], 16))
+                wrong = [check for check in check_fields(program) if not check.agrees]
+                if wrong and not allow_text:
+                    raise AneforgeError(f"{out}: the driver would read other sizes than the tasks have; {wrong[0]}")
+                write_whole(out, program.to_bytes())
+                lines += driver_lines(program)
             else:
                 container.write(out)
-        say.note(f"wrote {out}: {container.record}")
+        say.note("\n".join(lines))
         return
     with working(f"writing {out}"):
         compiled.save(out)

@@ -12,6 +12,7 @@ from aneforge.codegen.anec import Anec, read_compiled
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.describe import differences, find_task, raw, task_in_full, tree
+from aneforge.codegen.word_rules import rule_of
 from aneforge.errors import AneforgeError, shown
 
 _WORDS = 120  # of a value in a line
@@ -41,6 +42,14 @@ def _read(file: str) -> Container | Anec:
     return program
 
 
+def read_container_file(file: str) -> Container:
+    """A container; a file of the driver is refused."""
+    program = _read(file)
+    if not isinstance(program, Container):
+        raise AneforgeError(f"{Path(file).name}: not a container; give a .hwx file")
+    return program
+
+
 def _show(program: Container | Anec, task: int | None, words: bool, as_json: bool) -> None:
     if as_json:
         print(text.as_json(program.to_json() if task is None else find_task(program, task).to_json()))
@@ -56,15 +65,28 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _compare(file: str, other: str, task: int | None, as_json: bool) -> int:
-    changes = differences(_read(file), _read(other), task)
+    programs = _read(file), _read(other)
+    changes = differences(*programs, task)
+    generation = programs[0].generation
     if as_json:
-        rows = [{"name": name, "left": left, "right": right} for name, left, right in changes]
+        rows = [
+            {"name": name, "left": left, "right": right, "rule": rule_of(name, generation) or None}
+            for name, left, right in changes
+        ]
         print(text.as_json({"left": Path(file).name, "right": Path(other).name, "differences": rows}))
     elif changes:
-        _print(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in changes)
+        _print(line for change in changes for line in _lines(*change, generation))
     else:
         print("the programs are the same")
     return 1 if changes else 0
+
+
+def _lines(name: str, left: Any, right: Any, generation: str) -> Iterable[str]:
+    """What differs, and the rule that writes such a word."""
+    yield f"{name}: {_value(left)} | {_value(right)}"
+    rule = rule_of(name, generation)
+    if rule:
+        yield f"    rule: {rule}"
 
 
 def _value(value: Any) -> str:

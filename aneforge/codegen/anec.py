@@ -15,11 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aneforge.codegen.bounds import Bytes, ContainerError, Source, file_bytes
 from aneforge.codegen.container import MAGIC, Container, read_container
 from aneforge.codegen.registers import Field
 from aneforge.codegen.tasks import Task, header_fields, read_tasks
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, ArgumentError
 
 GENERATION = "h13"
 """The driver knows the M1 only."""
@@ -33,7 +35,7 @@ _BARS = 32
 _TILES, _SHAPES = struct.Struct(f"<{_BARS}I"), struct.Struct(f"<{_BARS * 6}Q")
 _KNOWN_BYTES = _FIELDS.size + _TILES.size + _SHAPES.size
 _MOST_PADDING = 64  # files exist whose constants lie at a multiple of 64; the driver itself looks at one of 16
-_COMMAND_BAR, SCRATCH_BAR, _FIRST_BAR = 0, 3, 4
+_COMMAND_BAR, _CONSTANT_BAR, SCRATCH_BAR, _FIRST_BAR = 0, 1, 3, 4
 _BASE_FIELDS = {"RBase0": "RBE0", "RBase1": "RBE1", "WBase": "WBE", "TBase": "TBE"} | {
     f"KBase{number}": f"KBE{number}" for number in range(4)
 }
@@ -59,6 +61,31 @@ class AnecBuffer:
     @property
     def name(self) -> str:
         return f"{self.role} in BAR {self.bar}"
+
+    def pack(self, values: np.ndarray) -> bytes:
+        """An fp16 tensor as the driver's buffer has it: rows and planes in their strides, and whole tiles."""
+        if values.shape != self.shape or values.dtype != np.float16:
+            raise ArgumentError(
+                "values", f"{self.name} takes float16 {list(self.shape)}, not {values.dtype} of {list(values.shape)}."
+            )
+        buffer = np.zeros(self.tiles * TILE, np.uint8)
+        self._halves(buffer)[...] = values
+        return buffer.tobytes()
+
+    def unpack(self, data: bytes) -> np.ndarray:
+        """The fp16 tensor in the driver's buffer."""
+        if len(data) < self.tiles * TILE:
+            raise ArgumentError("data", f"{self.name} has {self.tiles * TILE} bytes, not {len(data)}.")
+        return self._halves(np.frombuffer(data, np.uint8)).copy()
+
+    def _halves(self, buffer: np.ndarray) -> np.ndarray:
+        channels = self.shape[1]
+        strides = (channels * self.plane_bytes, self.plane_bytes, self.row_bytes, 2)
+        spans = zip(self.shape, strides, strict=True)
+        end = sum((extent - 1) * stride for extent, stride in spans) + 2
+        if min(self.shape) < 1 or end > len(buffer):
+            raise ArgumentError("shape", f"{self.name} needs {end} bytes and has {self.tiles} tiles.")
+        return np.ndarray(self.shape, np.float16, buffer, 0, strides)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "shape": list(self.shape)}
@@ -102,6 +129,11 @@ class Anec:
         return AnecBuffer(role, bar, self.tiles[bar], (n, c, h, w), plane, row)
 
     @property
+    def stored(self) -> dict[int, bytes]:
+        """The bytes of the constants by the base-address register that stands for them."""
+        return {_CONSTANT_BAR: self.constants}
+
+    @property
     def scratch_tiles(self) -> int:
         """The tiles of the scratch buffer."""
         return self.tiles[SCRATCH_BAR]
@@ -129,9 +161,12 @@ class Anec:
         }
 
 
-def anec_of(container: Container, allow_text: bool = False) -> Anec:
+def anec_of(container: Container, allow_text: bool = False, header_bytes: int = HEADER_BYTES) -> Anec:
     """The program of a container, for the driver. One of ours with a task whose work has no words is refused, unless
     ``allow_text`` is set: such a task does nothing on hardware."""
+    if header_bytes not in _HEADER_SIZES:
+        sizes = " or ".join(f"{size:#x}" for size in _HEADER_SIZES)
+        raise AneforgeError(f"a header of {header_bytes:#x} bytes is not one that a driver reads; choose {sizes}")
     if container.generation != GENERATION:
         raise AneforgeError(
             f"the Linux driver loads programs of {GENERATION} (M1); this one is for {container.generation}. "
@@ -178,18 +213,18 @@ def anec_of(container: Container, allow_text: bool = False) -> Anec:
         tuple(tiles),
         tuple(shapes),
         padding,
+        bytes(header_bytes - _KNOWN_BYTES),
     )
 
 
 def _bar_numbers(container: Container) -> dict[str, int]:
     """The base-address register of each port, by its address."""
-    addresses = {binding.name: binding.address for binding in container.bindings}
-    bars = {address: number for number, address in enumerate(container.program.bars) if address}
     numbers = {}
     for port in container.ports:
-        if addresses.get(port.name) not in bars:
+        number = container.port_bar(port)
+        if number is None:
             raise ContainerError(port.state.offset, f"port {port.name} has no base-address register")
-        numbers[port.name] = bars[addresses[port.name]]
+        numbers[port.name] = number
     return numbers
 
 

@@ -82,6 +82,8 @@ class Parts:
     """Offset and size of each stream of coefficients in the constants, for the symbols."""
     debug: bytes = b""
     """A section that no loader reads: what our own reader needs beside the registers."""
+    rows: bytes = b""
+    """Constants that tasks read as tensors, where kernels have a section of their own."""
 
 
 def _up(value: int, step: int) -> int:
@@ -119,7 +121,7 @@ class _Layout:
         self.text_address = place
         self.text = _text(parts)
         apart = has_kernel_section(parts.generation)
-        self.constants = bytes(EMPTY_CONSTANTS) if apart or not parts.constants else parts.constants
+        self.constants = (parts.rows if apart else parts.constants) or bytes(EMPTY_CONSTANTS)
         self.kernels = parts.constants if apart else b""
         self.constant_address = place + _up(len(self.text), 64)
         self.kernel_address = _up(self.constant_address + len(self.constants), PAGE) if self.kernels else 0

@@ -98,6 +98,13 @@ class FileRegion:
         return self.offset + len(self.data)
 
 
+_OUTPUT = "@output"
+
+
+def _plain_name(name: str) -> str:
+    return name.removesuffix(_OUTPUT)
+
+
 class Container:
     """A program in the engine's own form. ``to_bytes`` gives the file."""
 
@@ -156,6 +163,14 @@ class Container:
         states = [command for command in self.commands if isinstance(command, StateRecord)]
         return [TensorDescriptor(state) for state in states if state.flavor == TENSOR_FLAVOR]
 
+    def port_bar(self, port: TensorDescriptor) -> int | None:
+        """The base-address register of a port, by its address; None where the file binds no buffer to it. Some
+        compilers name the buffer of an output ``name@output``."""
+        addresses = {_plain_name(binding.name): binding.address for binding in self.bindings}
+        address = addresses.get(_plain_name(port.name))
+        bars = {place: number for number, place in enumerate(self.program.bars) if place}
+        return None if address is None else bars.get(address)
+
     @property
     def note(self) -> str:
         """What the compiler says of itself; empty where it says nothing."""
@@ -197,6 +212,13 @@ class Container:
     def constants(self) -> bytes:
         """The weights and tables: of the constant section, and of the kernel sections behind it."""
         return b"".join(self.contents(part).data for part in self.sections if part.holds_constants)
+
+    @property
+    def stored(self) -> dict[int, bytes]:
+        """The bytes of the constants by the base-address register that stands for them."""
+        parts = {part.address: part for part in self.sections if part.holds_constants}
+        bars = enumerate(self.program.bars)
+        return {number: bytes(self.contents(parts[at]).data) for number, at in bars if at in parts}
 
     @cached_property
     def symbols(self) -> list[Symbol]:
@@ -325,12 +347,13 @@ class Container:
         ]
         return {"name": segment.name, "address": f"{segment.address:#x}", "sections": sections}
 
-    def to_anec(self, allow_text: bool = False) -> bytes:
+    def to_anec(self, allow_text: bool = False, header_bytes: int = 0x1000) -> bytes:
         """The program as the open Linux driver for the M1 loads it (:mod:`aneforge.codegen.anec`). A program with a
-        task whose work has no words is refused, unless ``allow_text`` is set."""
+        task whose work has no words is refused, unless ``allow_text`` is set. The first loader read a header of 0x800
+        bytes instead of 0x1000."""
         from aneforge.codegen.anec import anec_of
 
-        return anec_of(self, allow_text).to_bytes()
+        return anec_of(self, allow_text, header_bytes).to_bytes()
 
     def __repr__(self) -> str:
         return f"<Container {self.header.generation}, {len(self.commands)} load commands>"

@@ -1,12 +1,13 @@
 """A container as a program that runs: ops from registers and constants, and from the debug section what has no form.
 
-Values are followed by their places: a task reads what an earlier task, or the caller, last wrote there. A container of
-the vendor has no debug section, so all of its tasks must be in the forms that registers express.
+Values are followed by their places (:mod:`aneforge.codegen.replay`): a task reads what an earlier task, or the caller,
+last wrote there. A container of the vendor has no debug section of ours, so all of its tasks must be in the forms that
+registers express.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from math import prod
 from typing import Any
@@ -14,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from aneforge.chips.names import target as find_target
-from aneforge.codegen.anec import Anec
+from aneforge.codegen.anec import Anec, AnecBuffer
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
-from aneforge.codegen.dialect import meaning_of
-from aneforge.codegen.placement import Memory
-from aneforge.codegen.reading import SCRATCH, Place, TaskReading, read_task
-from aneforge.codegen.record import BuildRecord, TaskRecord, read_debug
-from aneforge.codegen.tasks import Task
+from aneforge.codegen.descriptors import TensorDescriptor
+from aneforge.codegen.memory import Layout, Place
+from aneforge.codegen.operands import Operand
+from aneforge.codegen.record import BuildRecord, TaskRecord, is_own_debug, read_debug
+from aneforge.codegen.replay import Replay
 from aneforge.compiler.lower import Port
 from aneforge.compiler.plan import Plan
 from aneforge.compiler.program import Program
@@ -30,7 +31,7 @@ from aneforge.engine.text import parse
 from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.weights import Weight, intern_fp16
+from aneforge.graph.weights import Weight
 
 
 class DecodedProgram(Program):
@@ -54,11 +55,11 @@ class DecodedProgram(Program):
     schedule = plan  # type: ignore[assignment]
 
 
-def decode(container: Container | Anec) -> DecodedProgram:
-    """The program of a container, or of a file of the Linux driver. Tasks of others than ours must be of h13; an error
-    says which one has no published meaning."""
+def decode(container: Container | Anec, registers_only: bool = False) -> DecodedProgram:
+    """The program of a container, or of a file of the Linux driver. An error says which task has no published
+    meaning. ``registers_only`` leaves the text of our own debug section aside, as hardware does."""
     try:
-        return _Decoder(container).program()
+        return _Decoder(container, registers_only).program()
     except (AnecError, KeyError, TypeError, ValueError, IndexError) as error:
         if isinstance(error, ContainerError):
             raise
@@ -66,19 +67,20 @@ def decode(container: Container | Anec) -> DecodedProgram:
 
 
 class _Decoder:
-    def __init__(self, container: Container | Anec) -> None:
+    def __init__(self, container: Container | Anec, registers_only: bool) -> None:
         self.container = container
-        self.constants = container.constants
         self.module = Module()
-        self.memory: Memory[Op] = Memory()
+        self.replay = Replay(self.module, container.stored)
+        self.memory = self.replay.memory
         self.values: dict[Any, Op] = {}
         """By what the debug section calls them: ports by name, layers by number."""
         section = None if isinstance(container, Anec) else container.section("__debug_info", "__DEBUG")
         self.debug: dict[str, Any] | None = None
         self.arrays: dict[str, np.ndarray] = {}
-        if section is not None and isinstance(container, Container):
+        if section is not None and isinstance(container, Container) and not registers_only:
             contents = container.contents(section)
-            self.debug, self.arrays = read_debug(contents.data, contents.start)
+            if is_own_debug(contents.data):
+                self.debug, self.arrays = read_debug(contents.data, contents.start)
         self.encoded: dict[str, Any] = {} if self.debug is None else self.debug["encoded"]
 
     def program(self) -> DecodedProgram:
@@ -94,19 +96,26 @@ class _Decoder:
 
     def _own(self, debug: dict[str, Any]) -> tuple[tuple[Port, ...], tuple[Port, ...], list[TaskRecord]]:
         places = self._port_places()
+        layouts = {port.name: _port_layout(port) for port in self.container.ports}
         inputs = tuple(self._port(row) for row in debug["inputs"])
         for port, row in zip(inputs, debug["inputs"], strict=True):
-            self._live_in(port.name, tuple(row["ndchw"]), port.dtype, places.get(port.name))
+            self._live_in(port.name, tuple(row["ndchw"]), port.dtype, places.get(port.name), layouts.get(port.name))
         tasks, records = self.container.tasks, []
         for row in debug["layers"]:
             text, start = row.get("text"), len(self.module.ops)
+            place = (row["place"][0], row["place"][1])
+            layout = _layout(row.get("layout"))
             if text is None:
                 own = tasks[row["task"] : row["task"] + row["passes"]]
-                value = self._passes(own, tuple(row["sources"]))
+                results = [self.replay.task(task, tuple(row["sources"])) for task in own]
+                value = results[-1][0]
+                if layout is not None:
+                    value = self.replay.value(Operand(place, layout), own[-1].offset)
+                    value = self.replay.shaped(value, tuple(row["shape"]))
+                    self.memory.write(place, value, value.shape, layout)
             else:
                 value = self._text(text)
-                place = (row["place"][0], row["place"][1])
-                (self.memory.view if row["task"] is None else self.memory.write)(place, value, value.shape)
+                (self.memory.view if row["task"] is None else self.memory.write)(place, value, value.shape, layout)
             self.values[row["layer"]] = value
             self._label(start, row["layer"])
             keys = ("layer", "task", "form", "expressed", "constants", "reason", "passes", "verdict")
@@ -150,68 +159,44 @@ class _Decoder:
     # Containers of the vendor.
 
     def _vendor(self) -> tuple[tuple[Port, ...], tuple[Port, ...], list[TaskRecord]]:
-        """Ports have the shapes of their descriptors; the tasks say how the engine sees them."""
-        tasks = self.container.tasks
-        readings = [read_task(task, self.constants) for task in tasks]
-        places = self._port_places()
-        seen = {operand.place: operand.shape for reading in reversed(readings) for operand in reading.operands}
-        written = {reading.result.place: reading.result.shape for reading in readings}
-        inputs, outputs, records = [], [], []
+        """Ports have the shapes and strides of their descriptors; tasks read the same bytes as they see them."""
+        tasks, places = self.container.tasks, self._port_places()
+        ports: dict[str, list[Port]] = {"input": [], "output": []}
+        layouts = {}
         for row in self.container.ports:
-            place = places[row.name]
-            shape = (seen if row.role == "input" else written).get(place)
-            if shape is None:
-                raise ContainerError(0, f"no task reads or writes the {row.role} {row.name}")
-            port = _checked(Port(row.name, row.shape, shape, "f16"))
-            (inputs if row.role == "input" else outputs).append(port)
+            if row.role not in ports or row.name not in places:
+                raise ContainerError(0, f"port {row.name} has the role {row.role} and no base-address register")
+            layouts[row.name] = layout = _port_layout(row)
+            port = _checked(Port(row.name, row.shape, layout.shape, _dtype(row)))
+            ports[row.role].append(port)
             if row.role == "input":
-                self._live_in(row.name, shape, "f16", place)
-        for number, (task, reading) in enumerate(zip(tasks, readings, strict=True)):
+                self._live_in(row.name, layout.shape, port.dtype, places[row.name], layout)
+        records = []
+        for number, task in enumerate(tasks):
             start = len(self.module.ops)
-            self._registers(reading, task.offset, ())
+            _, reading = self.replay.task(task)
             self._label(start, number)
             form = ", ".join(work.kind for work in reading.work) or "copy"
             records.append(TaskRecord(number, number, form, True))
-        self._live_out({port.name: self._value(places[port.name], port.ndchw_shape, 0) for port in outputs})
-        return tuple(inputs), tuple(outputs), records
+        outputs = ports["output"]
+        ends = {port.name: Operand(places[port.name], layouts[port.name]) for port in outputs}
+        self._live_out({name: self._output(name, operand) for name, operand in ends.items()})
+        return tuple(ports["input"]), tuple(outputs), records
+
+    def _output(self, name: str, operand: Operand) -> Op:
+        try:
+            value = self.replay.value(operand, 0)
+        except ContainerError:
+            raise ContainerError(0, f"no task writes the output {name}, or only a part of it") from None
+        return value if value.shape == operand.shape else self.replay.shaped(value, operand.shape)
 
     # Both.
 
     def _port_places(self) -> dict[str, Place]:
         if isinstance(self.container, Anec):
             return {port.name: (port.bar, 0) for port in self.container.ports}
-        bars = {address: number for number, address in enumerate(self.container.program.bars) if address}
-        return {port.name: (bars[port.address], 0) for port in self.container.bindings if port.address in bars}
-
-    def _passes(self, tasks: Sequence[Task], sources: tuple[str, ...]) -> Op:
-        """The result of a layer: of its task, or joined from the tasks that each give a part of the channels."""
-        readings = [read_task(task, self.constants) for task in tasks]
-        values = [
-            self._registers(reading, task.offset, sources) for reading, task in zip(readings, tasks, strict=True)
-        ]
-        if len(values) == 1:
-            return values[0]
-        base, start = readings[0].result.place
-        for task, reading in zip(tasks, readings, strict=True):
-            if reading.result.place != (base, start):
-                raise ContainerError(task.offset, "a pass writes its channels elsewhere than behind those of the last")
-            step = meaning_of(task, "scratch.result.channel" if base == SCRATCH else "result.plane") or 0
-            start += step * reading.result.extents[0]
-        _, _, _, height, width = values[0].shape
-        shape = (1, 1, sum(value.shape[2] for value in values), height, width)
-        joined = self._add(Op("anec.concat", values, TensorType(shape, "f16"), {"axis": 2}, sources))
-        self.memory.write(readings[0].result.place, joined, shape)
-        return joined
-
-    def _registers(self, reading: TaskReading, offset: int, sources: tuple[str, ...]) -> Op:
-        """The ops of a task; returns its result."""
-        values = [self._value(operand.place, operand.shape, offset) for operand in reading.operands]
-        for work in reading.work:
-            constants = [self._constant(array) for array in (work.kernel, work.bias) if array is not None]
-            op = Op(f"anec.{work.kind}", [*values, *constants], TensorType(work.shape, "f16"), work.attrs, sources)
-            values = [self._add(op)]
-        self.memory.write(reading.result.place, values[0], reading.result.shape)
-        return values[0]
+        bars = {port.name: self.container.port_bar(port) for port in self.container.ports}
+        return {name: (bar, 0) for name, bar in bars.items() if bar is not None}
 
     def _label(self, start: int, layer: int) -> None:
         """Give the ops that were added from ``start`` on to a layer."""
@@ -219,35 +204,41 @@ class _Decoder:
             if op.kind != "const_in":
                 op.layer = layer
 
-    def _value(self, place: Place, shape: tuple[int, ...], offset: int) -> Op:
-        value = self.memory.read(place, shape)
-        if value is None:
-            base = "scratch" if place[0] < 0 else f"base-address register {place[0]}"
-            extents = " x ".join(map(str, shape[2:]))
-            raise ContainerError(
-                offset, f"reads {extents} at {place[1]:#x} of {base}, where no task wrote such a tensor"
-            )
-        return value
-
-    def _constant(self, array: np.ndarray) -> Op:
-        shape = (array.shape[0], 1, *array.shape[1:]) if array.ndim == 4 else (1, 1, array.shape[0], 1, 1)
-        weight = intern_fp16(array)
-        self.module.weights[weight.key] = weight
-        return self._add(Op("anec.const_in", (), TensorType(shape, "f16"), {"weight": weight.key}))
-
-    def _live_in(self, name: str, shape: tuple[int, ...], dtype: str, place: Place | None) -> None:
-        stored = "ui8" if dtype in ("uint8", "ui8") else "f16"
+    def _live_in(
+        self, name: str, shape: tuple[int, ...], dtype: str, place: Place | None, layout: Layout | None
+    ) -> None:
+        stored = "ui8" if dtype in _BYTES else "f16"
         op = self._add(Op("anec.live_in", (), TensorType(shape, stored), {"name": name}, (name,)))
         self.values[name] = op
         if place is not None:
-            self.memory.write(place, op, shape)
+            self.memory.write(place, op, shape, layout)
 
     def _live_out(self, named: Mapping[str, Op]) -> None:
         self._add(Op("anec.live_out", list(named.values()), None, {"names": tuple(named)}))
 
     def _add(self, op: Op) -> Op:
-        self.module.ops.append(op)
-        return op
+        return self.replay.add(op)
+
+
+def _layout(numbers: list[list[int]] | None) -> Layout | None:
+    """How a value lies, as the debug section states it; older files do not."""
+    return None if numbers is None else Layout(tuple(numbers[0]), tuple(numbers[1]))
+
+
+_BYTES = ("uint8", "ui8")
+
+
+def _port_layout(port: TensorDescriptor | AnecBuffer) -> Layout:
+    """How the buffer of a port lies in memory."""
+    n, c, h, w = port.shape
+    if isinstance(port, AnecBuffer):
+        return Layout((n, 1, c, h, w), (c * port.plane_bytes, 0, port.plane_bytes, port.row_bytes, 2))
+    image, plane, row, element = port.strides
+    return Layout((n, 1, c, h, w), (image, 0, plane, row, element))
+
+
+def _dtype(port: TensorDescriptor | AnecBuffer) -> str:
+    return port.element if isinstance(port, TensorDescriptor) and port.element in _BYTES else "f16"
 
 
 def _checked(port: Port) -> Port:

@@ -9,8 +9,10 @@ from typing import Any
 
 from aneforge.chips import store
 from aneforge.codegen.anec import SCRATCH_BAR, TILE, Anec
+from aneforge.codegen.anec_check import driver_lines
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import meaning_of, resolved
+from aneforge.codegen.reading import table_name
 from aneforge.codegen.record import rows_of
 from aneforge.codegen.registers import Register, generations, register_map
 from aneforge.codegen.tasks import Task, header_fields
@@ -30,16 +32,18 @@ def tree(program: Compiled) -> Iterator[str]:
         names |= {SCRATCH_BAR: "scratch"} if program.scratch_tiles else {}
         yield f"ANEC program for {program.generation}: {count}"
         yield from _anec_parts(program)
+        yield from driver_lines(program)
     else:
         bars = {address: number for number, address in enumerate(program.program.bars) if address}
         places = {section.address: "scratch" for section in program.sections if section.name == "__bss"}
-        places |= {port.address: port.name for port in program.bindings}
         names = {bars[address]: name for address, name in places.items() if address in bars}
+        names |= {bar: port.name for port in program.ports if (bar := program.port_bar(port)) is not None}
         yield f"program for {program.generation}: {count}, procedure {program.program.name}"
         yield from _container_parts(program, bars)
+    constants = program.stored
     texts = {} if isinstance(program, Anec) else _evidence(program)
     for number, task in enumerate(tasks):
-        yield from _task(task, names)
+        yield from _task(task, names, constants)
         if number in texts:
             yield f"  {texts[number]}"
 
@@ -70,11 +74,10 @@ def _container_parts(container: Container, bars: Mapping[int, int]) -> Iterator[
     if container.note:
         yield f"note: {container.note.splitlines()[0]}"
     yield "ports"
-    addresses = {binding.name: binding.address for binding in container.bindings}
     for port in container.ports:
         extents = " x ".join(map(str, port.shape))
-        address = addresses.get(port.name)
-        bar = "" if address is None else f", BAR {bars.get(address, 'none')} at {address:#x}"
+        number = container.port_bar(port)
+        bar = "" if number is None else f", BAR {number} at {container.program.bars[number]:#x}"
         _, plane, row, _ = port.strides
         sizes = f"row {row}, plane {plane}, {_bytes(port.total_bytes)}"
         yield f"  {port.role} {port.name}: {port.element} {extents}, {sizes}{bar}"
@@ -93,7 +96,7 @@ def _bytes(count: int) -> str:
     return f"{count:,} bytes"
 
 
-def _task(task: Task, names: Mapping[int, str]) -> Iterator[str]:
+def _task(task: Task, names: Mapping[int, str], constants: Mapping[int, bytes]) -> Iterator[str]:
     header = task.header
     unknown = sum(register is None or not register.is_known for _, value, register in task.written() if value)
     words = "1 word" if unknown == 1 else f"{unknown} words"
@@ -101,7 +104,8 @@ def _task(task: Task, names: Mapping[int, str]) -> Iterator[str]:
     waits = f", waits for task {header['DTID']}" if "DTID" in header else ""
     size = (task.end - task.offset) // 4
     yield f"task {header.get('TID')} at {task.offset:#x}: {size} words{_engine(task)}{waits}{rest}"
-    for line in (_extents(task), _kernel(task), *_operands(task, names), _streams(task), _slots(task)):
+    about = (_extents(task), _kernel(task), *_operands(task, names), _streams(task, constants), _slots(task))
+    for line in (*about, _cores(task)):
         if line:
             yield f"  {line}"
 
@@ -160,6 +164,8 @@ def _operands(task: Task, names: Mapping[int, str]) -> Iterator[str]:
         if bar is None and header.get(plain[side][1]):
             bar = header[plain[side][0]]
         parts = [f"BAR {bar}" + (f" ({names[bar]})" if bar in names else "")] if bar is not None else []
+        offset = meaning_of(task, f"{side}.base")
+        parts += [f"offset {offset:#x}"] if offset and bar is not None else []
         for part in ("row", "plane"):
             stride = meaning_of(task, f"{side}.{part}")
             parts += [f"{part} {stride}"] if stride and bar is not None else []
@@ -176,17 +182,27 @@ def _base_address(task: Task, side: str) -> int | None:
     return None if found is None else found[0].address
 
 
-def _streams(task: Task) -> str:
+def _cores(task: Task) -> str:
+    """How many cores of the MAC engine work."""
+    log = meaning_of(task, "task.cores")
+    if log is None or task.generation not in generations() or _is_planar(task):
+        return ""
+    return "1 core" if log == 0 else f"{1 << log} cores"
+
+
+def _streams(task: Task, constants: Mapping[int, bytes]) -> str:
     """The coefficients that the task loads: a stream for each core that is enabled, or a table."""
     named = {register.name: value for _, value, register in task.written() if register is not None}
+    table = table_name(task, constants)
+    table = f" ({table})" if table else ""
     enabled = [name for name, value in named.items() if name.startswith(_STREAM) and value & 1]
     if not enabled:
-        table = meaning_of(task, "table.size")
-        return f"table of {_bytes(table)}" if table and (meaning_of(task, "table.config") or 0) & 1 else ""
+        size = meaning_of(task, "table.size")
+        return f"table of {_bytes(size)}{table}" if size and (meaning_of(task, "table.config") or 0) & 1 else ""
     sizes = sorted({named.get(name.replace(_STREAM, _STREAM_SIZE), 0) for name in enabled})
     each = f"{_bytes(sizes[0])} each" if len(sizes) == 1 else f"{sizes[0]:,} to {_bytes(sizes[-1])}"
     streams = "1 stream" if len(enabled) == 1 else f"{len(enabled)} streams"
-    return f"kernels: {streams}, {each}"
+    return f"kernels: {streams}, {each}" + (f", which begin with a table{table}" if table else "")
 
 
 def _slots(task: Task) -> str:

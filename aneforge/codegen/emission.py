@@ -16,25 +16,28 @@ import numpy as np
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.building import TaskBuilder, TaskSite
+from aneforge.codegen.checking import LayerCheck
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import dialect_of, rate_of, written_generations
-from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
+from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, form_of
 from aneforge.codegen.hazards import finished
 from aneforge.codegen.headers import Following
-from aneforge.codegen.placement import Memory, Placement, place_of
+from aneforge.codegen.operands import Operand
+from aneforge.codegen.placement import Placement, layout_of, place_of
 from aneforge.codegen.plan import TaskBuffer, TaskPlan
-from aneforge.codegen.reading import TaskReading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
-from aneforge.codegen.sequences import Sequences
+from aneforge.codegen.replay import Replay
+from aneforge.codegen.sequences import CONSTANT_BAR, Sequences
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tasks import Task
 from aneforge.codegen.verdicts import kind_of, verdict_of
 from aneforge.codegen.words import UNKNOWN, task_of
 from aneforge.compiler.footprint import MEMORY_LINE
 from aneforge.compiler.lower import Port
+from aneforge.compiler.plan import Name
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
-from aneforge.engine.ir import Module, Op
+from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.engine.text import write
 from aneforge.engine.traits import Trait
 from aneforge.errors import AneforgeError
@@ -43,6 +46,9 @@ from aneforge.graph.weights import Weight
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
 _CORES = 16
 _FRAME, _PACKED_AT = 16, 16
+_READ_AS_PARTS = ("division", "logarithm")
+"""Forms whose tasks round where the op does not, as a table with a slope rounds it: what is read from them is right,
+but not to the bit the op's value. Their text lies beside their words."""
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -110,9 +116,11 @@ class _Writer:
         self.sequences = Sequences(generation)
         self.arrays: dict[str, np.ndarray] = {}
         self.encoded: dict[str, Any] = {}
-        self.memory: Memory[int | str] = Memory()
+        self.replay = Replay(Module(), {})
+        self.leaves: dict[Op, Name] = {}
+        """What the values of the replay stand for."""
         for port in program.inputs:
-            self.memory.write(place_of(self.placement.buffer(port.name)), port.name, port.ndchw_shape)
+            self._write(port.name, port.ndchw_shape)
         self._number = 0
 
     @property
@@ -120,13 +128,12 @@ class _Writer:
         return BuildRecord(self.program.target.name, tuple(item.record for item in self.items))
 
     def add(self, layer: ProgramLayer) -> None:
-        place = place_of(self.placement.buffer(layer.number))
         if layer.engine == "view":
             record = TaskRecord(
                 layer.number, None, layer.op, False, reason="a view moves nothing", sources=layer.sources
             )
             self.items.append(_Item(layer, [], record, self._text(layer)))
-            self.memory.view(place, layer.number, layer.shape)
+            self._write(layer.number, layer.shape, is_view=True)
             return
         number = self._number
         form = form_of(layer, self.program.module)
@@ -135,7 +142,7 @@ class _Writer:
             item = self._unexpressed(layer, item, number)
         self.items.append(item)
         self._number += len(item.plans)
-        self.memory.write(place, layer.number, layer.shape)
+        self._write(layer.number, layer.shape)
 
     # Layers that registers express.
 
@@ -155,33 +162,34 @@ class _Writer:
         if any(tensor.in_memory and tensor.row % MEMORY_LINE for tensor in tensors):
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
         constants = self.sequences.constants
-        before, tiles = len(constants), len(self.sequences.tiles)
+        before, tiles = (len(constants), len(self.sequences.rows)), len(self.sequences.tiles)
         plans: list[TaskPlan] = []
         rules: dict[str, None] = {}
-        reads_back = not is_indexed(self.generation) and not form.reads_text
         for part, result in _passes(form, tensors[-1], layer.passes):
-            start = len(constants)
             site = TaskSite(
                 self.dialect,
                 self.placement.free(layer),
                 rate_of(self.program.target.name, self.generation),
-                first_tensor_bar(self.generation) + len(self.placement.tensors)
-                if self.dialect.kernel_section
-                else None,
+                self._constants_bar if self.dialect.kernel_section else None,
                 self.placement.reserve,
             )
             builder = TaskBuilder(site, number + len(plans))
             rule = self.sequences.add(builder, part, tensors[:-1], result)
-            problem = self._problem(layer, builder.plans[-1], part, names, start) if reads_back else ""
-            if problem:
-                self.sequences.cut(before, tiles)
-                return problem
             plans += builder.plans
             rules[rule] = None
+        problem = self._problem(layer, plans, form, tensors[-1], before)
+        if problem and form.name not in _READ_AS_PARTS and form.activation != "leaky_relu":
+            self.sequences.cut(*before, tiles)
+            return problem
         sampled = _sampled(form, plans, layer.passes, any(self._is_reshaped(name) for name in names))
         first, rule = plans[0].number, "; ".join(filter(None, rules))
         record = TaskRecord(layer.number, first, kind_of(form), True, sampled, rule, "", layer.sources, len(plans))
-        return _Item(layer, plans, record, "" if reads_back else self._text(layer), form)
+        return _Item(layer, plans, record, self._text(layer) if problem else "", form)
+
+    @property
+    def _constants_bar(self) -> int:
+        """The base-address register of the kernels behind the tensors."""
+        return first_tensor_bar(self.generation) + len(self.placement.tensors)
 
     def _is_reshaped(self, name: int | str) -> bool:
         """Whether a value is another's bytes under another shape."""
@@ -190,25 +198,32 @@ class _Writer:
         layer = self.program.layers[name]
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
-    def _problem(self, layer: ProgramLayer, plan: TaskPlan, form: Form, names: list[int | str], start: int) -> str:
-        """What the reader would get wrong of a task; empty where it gives the layer back. ``start`` is where its
+    def _problem(
+        self, layer: ProgramLayer, plans: list[TaskPlan], form: Form, result: TaskBuffer, starts: tuple[int, int]
+    ) -> str:
+        """What the reader would get wrong of a layer; empty where it gives the layer back. ``starts`` is where its
         constants begin."""
-        streams = plan.streams
-        table = None if streams.table is None else (streams.table[0] - start, streams.table[1])
-        own = replace(
-            streams, coefficients=tuple((at - start, size) for at, size in streams.coefficients), table=table
-        )
+        self.replay.module = Module()
+        stored, rows = self.sequences.constants, self.sequences.rows
+        self.replay.constants = {1: bytes(stored[starts[0] :])}
+        if self.dialect.kernel_section:
+            self.replay.constants = {1: bytes(rows[starts[1] :]), self._constants_bar: bytes(stored[starts[0] :])}
         try:
-            task = task_of(replace(plan, streams=own), self.generation)
-            reading = read_task(task, bytes(self.sequences.constants[start:]))
+            for plan in plans:
+                self.replay.task(task_of(_moved(plan, *starts), self.generation))
+            found = self.replay.value(Operand(place_of(result), layout_of(result)), 0)
         except ContainerError as error:
             return str(error)
-        if place_of(plan.result) != reading.result.place:
-            return "its result shares its place with another value"
-        for operand, name in zip(reading.operands, names, strict=True):
-            if self.memory.read(operand.place, operand.shape) != name:
-                return "an operand shares its place with another value"
-        return _differs(reading, layer, form)
+        modules = self.replay.module, self.program.module
+        return LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of).problem(found)
+
+    def _write(self, place: Name, shape: tuple[int, ...], is_view: bool = False) -> None:
+        """A value at its place, as later tasks find it."""
+        buffer = self.placement.buffer(place)
+        leaf = Op("anec.live_in", (), TensorType(shape, "f16"), {"name": str(place)})
+        self.leaves[leaf] = place
+        memory = self.replay.memory
+        (memory.view if is_view else memory.write)(place_of(buffer), leaf, shape, layout_of(buffer))
 
     # Layers that they do not.
 
@@ -272,6 +287,7 @@ class _Writer:
             cycles=sum(task.header.get("ExeCycles", 0) for task in tasks),
             tiles=self.sequences.tiles,
             debug=self._debug(),
+            rows=bytes(self.sequences.rows) if self.dialect.kernel_section else b"",
         )
         return assemble(parts)
 
@@ -313,12 +329,38 @@ class _Writer:
             "inputs": [_port(port) for port in self.program.inputs],
             "outputs": outputs,
             "layers": [
-                {**item.record.to_json(), "place": list(place_of(self.placement.buffer(item.layer.number)))}
+                {
+                    **item.record.to_json(),
+                    **_where(self.placement.buffer(item.layer.number)),
+                    "shape": list(item.layer.shape),
+                }
                 | ({"text": item.text} if item.text else {})
                 for item in self.items
             ],
         }
         return debug_bytes(content, self.arrays)
+
+
+def _where(buffer: TaskBuffer) -> dict[str, Any]:
+    layout = layout_of(buffer)
+    return {"place": list(place_of(buffer)), "layout": [list(layout.shape), list(layout.strides)]}
+
+
+def _moved(plan: TaskPlan, start: int, rows: int) -> TaskPlan:
+    """A task whose constants begin at zero, to be read back by itself."""
+    streams, second, source = plan.streams, plan.second, plan.source
+    if plan.kernel_bar is None and (streams.coefficients or streams.table):
+        if streams.base:
+            streams = replace(streams, base=streams.base - start)
+        else:
+            coefficients = tuple((at - start, size) for at, size in streams.coefficients)
+            table = None if streams.table is None else (streams.table[0] - start, streams.table[1])
+            streams = replace(streams, coefficients=coefficients, table=table)
+    if second is not None and second.bar == CONSTANT_BAR:
+        second = replace(second, offset=second.offset - rows)
+    if source.bar == CONSTANT_BAR:
+        source = replace(source, offset=source.offset - rows)
+    return replace(plan, streams=streams, second=second, source=source)
 
 
 def _fitting(buffer: TaskBuffer) -> TaskBuffer:
@@ -365,46 +407,3 @@ def _passes(form: Form, result: TaskBuffer, passes: int) -> list[tuple[Form, Tas
 def _sampled(form: Form, plans: list[TaskPlan], passes: int, is_reshaped: bool) -> tuple[str, ...]:
     more = {"passes": passes > 1, "views": is_reshaped, "tiles": any(plan.tile is not None for plan in plans)}
     return (*form.sampled, *(name for name, holds in more.items() if holds))
-
-
-def _differs(reading: TaskReading, layer: ProgramLayer, form: Form) -> str:
-    """What of a layer its registers do not give back."""
-    kinds = [work.kind for work in reading.work], [op.kind for op in layer.ops]
-    if kinds[0] != kinds[1]:
-        return f"its registers read as {', '.join(kinds[0]) or 'nothing'}"
-    for work, op in zip(reading.work, layer.ops, strict=True):
-        outputs = op.shape if form.weights is None or form.transposes else (1, 1, len(form.weights), *op.shape[3:])
-        if work.shape != outputs:
-            return f"its registers give {op.kind} another shape"
-        if work.attrs != _as_read(op):
-            return f"an attribute of {op.kind} has no register"
-        if work.kernel is not None and not (_same(work.kernel, form.weights) and _same(work.bias, form.bias)):
-            return "its coefficients do not come back from the constants"
-    return ""
-
-
-def _same(left: np.ndarray | None, right: np.ndarray | None) -> bool:
-    """Whether two arrays have the same bits."""
-    if left is None or right is None:
-        return left is right
-    return left.shape == right.shape and left.tobytes() == right.tobytes()
-
-
-def _as_read(op: Op) -> dict[str, Any]:
-    """The attributes of an op as registers keep them: no padding that no window reads, no step that none takes."""
-    attrs = dict(op.attrs)
-    if op.kind == "convolution":
-        before, size, stride = attrs["explicit_padding"], attrs["kernel_sizes"], attrs["strides"]
-        key, steps = "explicit_padding", "strides"
-    elif op.is_a(Trait.POOL):
-        before, size, stride = attrs["padding"], attrs["ksize"], attrs["stride"]
-        key, steps = "padding", "stride"
-        if op.kind == "average_pool" and not any(before):
-            attrs["inc_pad"] = True
-    else:
-        return attrs
-    if (size[0], stride[0], *before[:2]) == (1, 1, 0, 0):
-        step = effective_stride(op.shape, stride)
-        attrs[steps] = (1, *step)
-        attrs[key] = effective_padding(op.operands[0].shape, op.shape, size[1:], step, before[2], before[4])
-    return attrs

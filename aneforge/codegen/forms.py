@@ -54,21 +54,6 @@ class Form:
     axes: tuple[int, ...] = ()
     """Of a reduction: 2 for channels, 3 for rows, 4 for columns."""
 
-    @property
-    def reads_text(self) -> bool:
-        """Whether the reader of tasks cannot give the form back yet, so that its work is carried as text beside."""
-        return bool(
-            self.mask
-            or self.numbers
-            or self.vector
-            or self.table
-            or self.images > 1
-            or self.turns_source
-            or self.axes
-            or self.post_scale != 1
-            or self.name in ("division", "logarithm", "absolute", "product")
-        )
-
 
 @dataclass(frozen=True)
 class ActivationTable:

@@ -5,12 +5,10 @@ Addresses and strides are those that the phases chose.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
-
 from aneforge.codegen.assemble import PAGE, CallerTensor, bar_numbers
 from aneforge.codegen.banks import turned_pitch
+from aneforge.codegen.memory import SCRATCH, Layout, Place
 from aneforge.codegen.plan import Scratch, TaskBuffer
-from aneforge.codegen.reading import SCRATCH, Place
 from aneforge.compiler.lower import Port
 from aneforge.compiler.plan import Name
 from aneforge.compiler.program import Program
@@ -48,6 +46,13 @@ _BYTES = ("uint8", "ui8")
 def place_of(buffer: TaskBuffer) -> Place:
     """The place of a tensor as the reader of a task finds it."""
     return (SCRATCH, buffer.scratch.base) if buffer.bar is None else (buffer.bar, buffer.offset)
+
+
+def layout_of(buffer: TaskBuffer) -> Layout:
+    """How a tensor lies at its place."""
+    on_chip = buffer.scratch.channel, buffer.scratch.row
+    channel, row = on_chip if buffer.bar is None else (buffer.plane, buffer.row)
+    return Layout((1, 1, *buffer.extents), (0, 0, channel, row, 2))
 
 
 class Placement:
@@ -185,28 +190,3 @@ def _tops(program: Program) -> dict[int, int]:
             end = buffer.address + buffer.bytes
             tops[buffer.task_group] = max(tops.get(buffer.task_group, 0), end)
     return tops
-
-
-# What lies where while a program runs: the reader of a container follows values by their places.
-
-
-Value = TypeVar("Value")
-
-
-class Memory(Generic[Value]):
-    """The newest value of each place, with its views."""
-
-    def __init__(self) -> None:
-        self._values: dict[Place, list[tuple[tuple[int, ...], Value]]] = {}
-
-    def write(self, place: Place, value: Value, shape: tuple[int, ...]) -> None:
-        """A value takes the place of what lay there."""
-        self._values[place] = [(shape, value)]
-
-    def view(self, place: Place, value: Value, shape: tuple[int, ...]) -> None:
-        """The same bytes in another shape."""
-        self._values.setdefault(place, []).append((shape, value))
-
-    def read(self, place: Place, shape: tuple[int, ...]) -> Value | None:
-        """The value of a shape at a place; None where there is none."""
-        return next((value for known, value in reversed(self._values.get(place, [])) if known == shape), None)

@@ -155,6 +155,11 @@ def debug_bytes(content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
     return head + bytes(-len(head) % _ALIGNED) + bytes(blob)
 
 
+def is_own_debug(data: memoryview | bytes) -> bool:
+    """Whether a debug section is one of ours; the vendor's programs may have one too."""
+    return bytes(data[:8]) == _MAGIC
+
+
 def read_debug(data: memoryview | bytes, offset: int = 0) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The record and the arrays of a section. ``offset`` is where it lies in the file, for messages."""
     data = memoryview(data)

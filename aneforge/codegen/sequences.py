@@ -13,7 +13,7 @@ from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import bounds_bytes, table_bytes
 
 _LINE, _CORES = 64, 16
-_CONSTANT_BAR, _TURNED_SECOND = 1, 0x200
+CONSTANT_BAR, _TURNED_SECOND = 1, 0x200
 _LN_2 = 0.6931471805599453
 _WEIGHTS_OF_TASK = 1 << 20
 """Bytes of weights that one task of a product reads in published programs."""
@@ -26,12 +26,17 @@ class Sequences:
         self.generation = generation
         self.dialect = dialect_of(generation)
         self.constants = bytearray()
+        self.rows = bytearray() if self.dialect.kernel_section else self.constants
+        """Rows of numbers that a task reads as a tensor: they lie in the section behind the text, where kernels may
+        have one of their own."""
         self.tiles: list[tuple[int, int]] = []
         """Offset and size of each stream of coefficients."""
 
-    def cut(self, size: int, tiles: int) -> None:
+    def cut(self, size: int, rows: int, tiles: int) -> None:
         """Forget the constants behind a place."""
         del self.constants[size:], self.tiles[tiles:]
+        if self.rows is not self.constants:
+            del self.rows[rows:]
 
     def add(self, builder: TaskBuilder, form: Form, operands: list[TaskBuffer], result: TaskBuffer) -> str:
         """Adds the tasks of a form; returns the rule that its constants are laid out by."""
@@ -126,15 +131,17 @@ class Sequences:
         return rule
 
     def _by_vector(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
-        """A number for each channel, from the constants: a row of offsets, a row of gains. Later generations read the
-        row that does something; earlier ones copy both into scratch."""
+        """A number for each channel, from the constants: a row of offsets, a row of gains. Earlier generations
+        copy both into scratch first."""
         assert form.vector is not None
-        start = self._behind()
+        self.rows += bytes(-len(self.rows) % _LINE)
+        start = len(self.rows)
         packed = pack_scale(*form.vector)
-        self.constants += packed.data
         channels = len(form.vector[0])
         row = _up(2 * channels, _LINE)
-        constant = TaskBuffer(1, 2, channels, row, 2 * row, 2 * row, source.scratch, _CONSTANT_BAR, start)
+        for values in form.vector:  # rows of whole lines: without padding for a multiple of 32 channels
+            self.rows += values.tobytes() + bytes(row - 2 * channels)
+        constant = TaskBuffer(1, 2, channels, row, 2 * row, 2 * row, source.scratch, CONSTANT_BAR, start)
         plan = replace(plain(form, source, result), operation="add", mask=_TURNED_SECOND, is_vector=True)
         if self.dialect.configures_second:
             builder.add(replace(plan, second=constant))

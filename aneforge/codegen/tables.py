@@ -82,6 +82,18 @@ def bounds_bytes(table: ActivationTable) -> bytes:
     return halves.tobytes()
 
 
+def bounds_of(data: bytes) -> ActivationTable | None:
+    """What a table of :func:`bounds_bytes` does; None for any other table."""
+    if len(data) < 2 * _WORDS:
+        return None
+    halves = np.frombuffer(data[: 2 * _WORDS], np.float16)
+    low, high = float(halves[2]), float(halves[3])
+    for table in (ActivationTable(slope=float(halves[37])), ActivationTable(low, high)):
+        if bounds_bytes(table) == data[: 2 * _WORDS]:
+            return table
+    return None
+
+
 def activation_of(data: bytes, generation: str) -> str | None:
     """The activation that a table is; None for one that we do not know. Tables are compared by their ends and knots,
     and among equals by all of their bytes: sine and cosine have the same knots."""

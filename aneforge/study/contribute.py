@@ -81,12 +81,17 @@ def _about(plan: ComputePlan, chip: str, system: str, source: str) -> dict[str, 
     """What all rows of a file share; refuses what is no evidence."""
     if plan.predicted:
         raise AneforgeError("plan: aneforge predicted it, and a prediction is not evidence. Give the plan of a Mac.")
+    checked_origin(system, source)
+    target = target_of(chip)
+    return {"chip": chip_label(chip), "target": target.name, "tier": Family(target.family5).name, "os": system}
+
+
+def checked_origin(system: str, source: str) -> None:
+    """Refuses a system or a source that could name a machine or a person."""
     if not _SYSTEM.fullmatch(system):
         raise AneforgeError(f"--os {system}: write the system and its version, for instance: --os 'macOS 26.1'")
     if not _SOURCE.fullmatch(source):
         raise AneforgeError(f"--source {source}: use up to 40 small letters, digits and hyphens, for instance lab-7")
-    target = target_of(chip)
-    return {"chip": chip_label(chip), "target": target.name, "tier": Family(target.family5).name, "os": system}
 
 
 def _with_id(row: dict[str, Any]) -> dict[str, Any]:

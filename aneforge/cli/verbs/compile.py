@@ -54,6 +54,12 @@ def compile_(
     allow_text: Annotated[
         bool, typer.Option("--allow-text", help="Write NAME.anec also where a task's work has no words.")
     ] = False,
+    driver_header: Annotated[
+        str | None,
+        typer.Option(
+            "--driver-header", metavar="BYTES", help="Header of NAME.anec: 0x1000, or 0x800 for old loaders."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model through all four phases and print the program: segments, task groups, layers, addresses.
@@ -71,7 +77,9 @@ def compile_(
     """
     from aneforge.cli import compile as command
 
-    raise typer.Exit(command.run(model, target, explain, show, out, validate, as_json, route, allow_text))
+    raise typer.Exit(
+        command.run(model, target, explain, show, out, validate, as_json, route, allow_text, driver_header)
+    )
 
 
 @commands.add()

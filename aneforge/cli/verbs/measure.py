@@ -89,7 +89,8 @@ def plot(
 @commands.add()
 def contribute(
     file: Annotated[
-        str, typer.Argument(help="A compute plan that a Mac gave, as JSON with the names of MLComputePlan.")
+        str,
+        typer.Argument(help="A compute plan of a Mac, as JSON with the names of MLComputePlan; or a .hwx file."),
     ],
     system: Annotated[str, typer.Option("--os", help="The system that gave it, for instance 'macOS 26.1'.")],
     out: Annotated[str, out_option("Write the rows as JSON to this file.")],
@@ -100,13 +101,17 @@ def contribute(
     source: Annotated[str, typer.Option("--source", help="A name for where the rows come from.")] = "contributed",
     as_json: AsJson = False,
 ) -> None:
-    """Write a Mac's compute plan as rows of the silicon format, for you to send in.
+    """Write a Mac's compute plan, or a compiled program of its compiler, as evidence for you to send in.
 
     Rows hold kinds of operations, shapes, chip, system and answer. Names of the model, of its operations, of files and
     of people are left out. A plan that aneforge predicted is refused. aneforge measure gate compares the rows with
     check.
 
+    A compiled program (.hwx) becomes a record of the words of its tasks, with its shapes and without weights and
+    names. Write the network into it. Where several chips have the same registers, --target says which one it is for.
+
     Examples:
+      aneforge contribute conv.hwx --os 'macOS 26.1' -o record.json
       aneforge contribute plan.json --target m1 --os 'macOS 26.1' --model model.onnx -o rows.json
       aneforge contribute plan.json --target m1 --os 'macOS 26.1' -o rows.json --json
     """

@@ -1,0 +1,148 @@
+"""Whether the tasks of a layer give the layer back: what a reader gets from them is compared with its ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from aneforge.codegen.forms import TURNED, Form, effective_padding, effective_stride
+from aneforge.compiler.plan import Name
+from aneforge.compiler.shown import ProgramLayer
+from aneforge.engine.interpret import laid_out
+from aneforge.engine.ir import Module, Op
+from aneforge.engine.traits import Trait
+
+_COMMUTES = ("add", "mult", "max", "min")
+_CHANNELS, _ROWS = (2,), (3,)
+
+
+class LayerCheck:
+    """One layer, and what its tasks were read as."""
+
+    def __init__(
+        self,
+        layer: ProgramLayer,
+        form: Form,
+        modules: tuple[Module, Module],
+        values: Mapping[Op, Name],
+        name_of: Callable[[Op], Name],
+    ) -> None:
+        self.layer, self.form = layer, form
+        self.read, self.written = modules
+        self.values, self.name_of = values, name_of
+        """Which values the leaves of what was read stand for."""
+        self.own = set(layer.ops)
+
+    def problem(self, found: Op) -> str:
+        """What of the layer its registers do not give back; empty where they give all of it."""
+        found, first = _plain(found), 0
+        is_matrix = self.form.weights is not None and self.form.turns_source
+        parts = found.operands if found.kind == "concat" and self.form.weights is not None else [found]
+        for operand in parts:
+            part = _plain(operand)
+            if is_matrix:
+                if not _turns(part):
+                    return "its registers do not turn the product"
+                part = _plain(part.operands[0])
+            count = part.operands[0].shape[2] if _turns(part) else part.shape[2]
+            count = part.shape[4] if _turns(part) else count
+            problem = self._differs(part, self.layer.ops[-1], slice(first, first + count))
+            if problem:
+                return problem
+            first += count
+        return ""
+
+    def _differs(self, found: Op, op: Op, span: slice) -> str:
+        found = _plain(found)
+        if op not in self.own:
+            if op.kind == "const_in":
+                return "" if self._is_constant(found, op) else f"a constant of {self.layer.op} does not come back"
+            same = found in self.values and self.values[found] == self.name_of(op)
+            return "" if same else "an operand shares its place with another value"
+        if op.kind in ("linear", "matmul") and self.form.weights is not None:
+            source = _plain(found.operands[0]) if found.kind == "convolution" else found
+            if not _turns(source):
+                return f"its registers read as {found.kind}"
+            return self._kernel(found, span) or self._differs(source.operands[0], op.operands[0], span)
+        if found.kind != op.kind:
+            return f"its registers read as {found.kind or 'nothing'}"
+        if op.kind == "matmul":
+            left, right = found.operands
+            turned = op.attrs.get("transpose_rhs") and _turns(_plain(right))
+            right = _plain(right).operands[0] if turned else right
+            return self._differs(left, op.operands[0], span) or self._differs(right, op.operands[1], span)
+        if found.attrs != self._as_read(op):
+            return f"an attribute of {op.kind} has no register"
+        if op.kind == "convolution":
+            return self._kernel(found, span) or self._differs(found.operands[0], op.operands[0], span)
+        pairs = [list(zip(found.operands, op.operands, strict=False))]
+        if op.kind in _COMMUTES:
+            pairs.append(list(zip(found.operands, op.operands[::-1], strict=False)))
+        if len(found.operands) != len(op.operands):
+            return f"{op.kind} has {len(op.operands)} operands, and its registers {len(found.operands)}"
+        problems = [next(filter(None, (self._differs(one, other, span) for one, other in each)), "") for each in pairs]
+        return "" if "" in problems else problems[0]
+
+    def _kernel(self, found: Op, span: slice) -> str:
+        weights, bias = self.form.weights, self.form.bias
+        assert weights is not None
+        bias = np.full(len(weights), self.form.same_bias, np.float16) if self.form.same_bias else bias
+        wanted = [weights[span].reshape(-1)] + ([] if bias is None else [bias[span]])
+        arrays = [self._array(self.read, op).reshape(-1) for op in found.operands[1:]]
+        same = len(arrays) == len(wanted) and all(map(_same, arrays, wanted))
+        return "" if same else "its coefficients do not come back from the constants"
+
+    def _is_constant(self, found: Op, op: Op) -> bool:
+        if found.kind != "const_in":
+            return False
+        one, other = self._array(self.read, found).reshape(-1), self._array(self.written, op).reshape(-1)
+        if 1 in (one.size, other.size):
+            one, other = (np.ascontiguousarray(array) for array in np.broadcast_arrays(one, other))
+        return _same(one, other)
+
+    @staticmethod
+    def _array(module: Module, op: Op) -> np.ndarray:
+        return laid_out(module.weights[op.attrs["weight"]].array, op.shape)
+
+    def _as_read(self, op: Op) -> dict[str, Any]:
+        """The attributes of an op as registers keep them: no padding that no window reads, no step that none takes."""
+        attrs = dict(op.attrs)
+        if op.is_a(Trait.REDUCTION):
+            return {"axes": _ROWS if self.form.axes == _CHANNELS else self.form.axes}
+        if op.kind == "convolution":
+            before, size, stride = attrs["explicit_padding"], attrs["kernel_sizes"], attrs["strides"]
+            key, steps = "explicit_padding", "strides"
+        elif op.is_a(Trait.POOL):
+            before, size, stride = attrs["padding"], attrs["ksize"], attrs["stride"]
+            key, steps = "padding", "stride"
+            if op.kind == "average_pool" and not any(before):
+                attrs["inc_pad"] = True
+        else:
+            return {key: value for key, value in attrs.items() if key != "base_e"} if self._is_table(op) else attrs
+        if (size[0], stride[0], *before[:2]) == (1, 1, 0, 0):
+            step = effective_stride(op.shape, stride)
+            attrs[steps] = (1, *step)
+            attrs[key] = effective_padding(op.operands[0].shape, op.shape, size[1:], step, before[2], before[4])
+        return attrs
+
+    @staticmethod
+    def _is_table(op: Op) -> bool:
+        return "base_e" in op.attrs and not op.attrs["base_e"]
+
+
+def _plain(op: Op) -> Op:
+    """The op behind views of the same bytes."""
+    while op.kind == "reshape":
+        op = op.operands[0]
+    return op
+
+
+def _turns(op: Op) -> bool:
+    return op.kind == "transpose" and op.attrs["transpose_list"] == TURNED
+
+
+def _same(left: np.ndarray, right: np.ndarray) -> bool:
+    """Whether two arrays have the same bits."""
+    return left.shape == right.shape and left.tobytes() == right.tobytes()

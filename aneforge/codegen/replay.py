@@ -1,0 +1,123 @@
+"""Tasks one after the other as ops: each reads the values that lie at its places, and leaves its result there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.memory import SCRATCH, Found, Layout, Memory
+from aneforge.codegen.operands import Operand
+from aneforge.codegen.reading import TaskReading, TaskWork, read_task
+from aneforge.codegen.tasks import Task
+from aneforge.engine.interpret import laid_out
+from aneforge.engine.ir import Module, Op, TensorType
+from aneforge.graph.weights import intern_fp16
+
+
+class Replay:
+    """The values of a program while its tasks run, and the ops that give them."""
+
+    def __init__(self, module: Module, constants: Mapping[int, bytes]) -> None:
+        self.module, self.constants = module, constants
+        self.memory: Memory[Op] = Memory()
+
+    def task(self, task: Task, sources: tuple[str, ...] = ()) -> tuple[Op, TaskReading]:
+        """Adds the ops of a task; returns its result."""
+        reading = read_task(task, self.constants)
+        values = [self.value(operand, task.offset) for operand in reading.operands]
+        if reading.second_behind_relu:
+            values.append(self.emit("relu", [values[0]], values[0].shape, sources=sources))
+        if reading.work and reading.work[0].kind == "matmul":
+            values = values[::-1]  # the first matrix is the kernel
+        for work in reading.work:
+            values = [self._work(work, values, sources)]
+        self.memory.write(reading.result.place, values[0], values[0].shape, reading.result.layout)
+        return values[0], reading
+
+    def _work(self, work: TaskWork, values: list[Op], sources: tuple[str, ...]) -> Op:
+        constants = list(work.constants)
+        if work.from_second:
+            offset, gain = self._rows(values.pop())
+            constants = [gain, offset]
+        return self.emit(work.kind, [*values, *map(self.constant, constants)], work.shape, work.attrs, sources)
+
+    def _rows(self, op: Op) -> tuple[np.ndarray, np.ndarray]:
+        """The offsets and the gains of a constant of two rows."""
+        if op.kind != "const_in":
+            raise ContainerError(0, "offsets and gains of channels are computed, which has no published meaning")
+        rows = laid_out(self.module.weights[op.attrs["weight"]].array, op.shape).reshape(2, -1)
+        offset, gain = (np.ascontiguousarray(row) for row in rows)
+        return offset, gain
+
+    def value(self, operand: Operand, offset: int) -> Op:
+        """What lies where an operand is read; an error for a place where nothing of this form does."""
+        place, layout = operand.place, operand.layout
+        if place[0] in self.constants:
+            return self._stored(operand, offset)
+        found = self.memory.read(place, layout)
+        if found is None:
+            base = "scratch" if place[0] == SCRATCH else f"base-address register {place[0]}"
+            extents = " x ".join(map(str, layout.shape[2:]))
+            raise ContainerError(
+                offset, f"reads {extents} at {place[1]:#x} of {base}, where no task wrote such a tensor"
+            )
+        return self._gathered(found, layout)
+
+    def _stored(self, operand: Operand, offset: int) -> Op:
+        """A tensor of the constants."""
+        data, start, layout = self.constants[operand.place[0]], operand.place[1], operand.layout
+        ends = zip(layout.shape, layout.strides, strict=True)
+        last = start + sum((extent - 1) * stride for extent, stride in ends) + 2
+        if start % 2 or any(stride % 2 for stride in layout.strides) or not 0 <= start < last <= len(data):
+            raise ContainerError(
+                offset, f"reads constants from {start:#x} to {last:#x}; there are {len(data):#x} bytes"
+            )
+        halves = np.frombuffer(data, np.float16)[start // 2 :]
+        strides = [0 if extent == 1 else stride for extent, stride in zip(layout.shape, layout.strides, strict=True)]
+        return self.constant(np.ascontiguousarray(np.lib.stride_tricks.as_strided(halves, layout.shape, strides)))
+
+    def _gathered(self, found: Found[Op], layout: Layout) -> Op:
+        parts = []
+        for piece in found.pieces:
+            value = piece.value
+            if piece.part is not None:
+                axis, first, count = piece.part
+                shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
+                attrs = {"dimension": axis, "offset": first, "size": count, "step": 1}
+                value = self.emit("input_view", [value], shape, attrs)
+            share = prod(value.shape) * layout.shape[found.axis] // prod(layout.shape)
+            parts.append(self.shaped(value, layout.cut(found.axis, share).shape))
+        if len(parts) == 1:
+            return parts[0]
+        return self.emit("concat", parts, layout.shape, {"axis": found.axis})
+
+    def shaped(self, value: Op, shape: tuple[int, ...]) -> Op:
+        """The same elements in another shape."""
+        if prod(shape) != prod(value.shape):
+            raise ContainerError(0, f"{list(value.shape)} cannot be read as {list(shape)}")
+        return value if value.shape == shape else self.emit("reshape", [value], shape, {"shape": shape})
+
+    def constant(self, array: np.ndarray) -> Op:
+        """A kernel of four axes, numbers for each channel, or any tensor of five axes."""
+        shape = {4: (*array.shape[:1], 1, *array.shape[1:]), 1: (1, 1, array.size, 1, 1)}.get(array.ndim, array.shape)
+        weight = intern_fp16(array)
+        self.module.weights[weight.key] = weight
+        return self.add(Op("anec.const_in", (), TensorType(shape, "f16"), {"weight": weight.key}))
+
+    def emit(
+        self,
+        kind: str,
+        operands: Sequence[Op],
+        shape: tuple[int, ...],
+        attrs: Mapping[str, object] | None = None,
+        sources: tuple[str, ...] = (),
+    ) -> Op:
+        """One op of halves behind the others."""
+        return self.add(Op(f"anec.{kind}", list(operands), TensorType(shape, "f16"), dict(attrs or {}), sources))
+
+    def add(self, op: Op) -> Op:
+        self.module.ops.append(op)
+        return op
