@@ -65,7 +65,7 @@ def page(report: Report) -> str:
 
 
 _OTHERWISE = {
-    "wrong": "but its numbers can be wrong on",
+    "wrong": "whole with numbers that can be wrong on",
     "programs": "in several programs on",
     "part": "in part on",
     "unknown": "nobody knows of",
