@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """How long a check of every shape that a file lists takes, over that of one shape. Prints ratios in one run.
 
 ``python bench/shapes.py`` writes packages with coremltools: one model with a fixed shape, and the same with several

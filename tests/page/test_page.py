@@ -95,7 +95,7 @@ def test_the_fact_that_decided_is_named(opened, reports):
 
 def test_a_model_without_operations_has_a_page(opened, reports):
     page = opened("empty.html")
-    assert "all 18 chips" in page.locator("p.answer").first.inner_text()
+    assert "all 19 chips" in page.locator("p.answer").first.inner_text()
     assert page.locator("#placed-count").inner_text() == "0 of 0 rows"
 
 
@@ -219,10 +219,11 @@ def test_what_rests_on_inference_can_be_hidden_everywhere(opened, reports, shots
     page.check("#measured-only")
     assert page.locator("#why-list details:visible").count() == len(reports[1].findings) - len(inferred)
     law = next(chip for chip in reports[1].chips if chip.us is not None and not chip.basis_measured)
-    time = page.locator(f"#chip-{law.name.lower()} td.number[data-inferred]").first
+    slug = law.name.lower().replace(" ", "-")
+    time = page.locator(f"#chip-{slug} td.number[data-inferred]").first
     assert time.evaluate("cell => getComputedStyle(cell).visibility") == "hidden"
     assert "on chips that were measured" in page.locator("p.answer").first.inner_text()
-    page.locator(f"#chip-{law.name.lower()} .badge").click()
+    page.locator(f"#chip-{slug} .badge").click()
     assert set(page.locator(".of-chip").all_inner_texts()) <= {
         each.label for each in reports[1].chips if each.basis_measured
     }
