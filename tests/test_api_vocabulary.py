@@ -84,7 +84,7 @@ ONLY_IN_COMMANDS = {"--json", "--quiet", "--verbose", "--color", "--out", "--plo
 ONLY_IN_COMMANDS |= {"--all"}  # the text() of a report takes everything=True
 ONLY_IN_COMMANDS |= {"--no-cache"}  # with aneforge.formats.cache.off(): in Python
 ONLY_IN_COMMANDS |= {"--show"}  # model.chain() in Python
-ONLY_IN_COMMANDS |= {"--allow-text"}  # container.to_anec(allow_text=True) in Python
+ONLY_IN_COMMANDS |= {"--allow-text", "--driver-header"}  # both are of container.to_anec in Python
 ONLY_IN_COMMANDS |= {"--validate"}  # af.compile has it: it takes one chip
 
 

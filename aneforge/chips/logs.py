@@ -39,7 +39,7 @@ _HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _LONGEST_LINE = 160
 
 
-class Found(NamedTuple):
+class MessageHit(NamedTuple):
     """An entry that a log names."""
 
     message: Message
@@ -108,7 +108,7 @@ def clean(text: str) -> str:
     return _COLOUR.sub("", text)
 
 
-def find_messages(text: str) -> list[Found]:
+def find_messages(text: str) -> list[MessageHit]:
     """Every known entry that a log names, by words or by a code alone, each once, in the order of the log."""
     text = clean(text)
     by_words = _by_words(_STAMP.sub("", text)) if "\n" in text.strip() else _by_words(text)
@@ -120,7 +120,7 @@ def find_messages(text: str) -> list[Found]:
     return list(found.values())
 
 
-def _by_words(text: str) -> list[Found]:
+def _by_words(text: str) -> list[MessageHit]:
     squeezed = _Squeezed(text)
     lines = _Lines(text)
     hits = []
@@ -128,8 +128,8 @@ def _by_words(text: str) -> list[Found]:
         position = _search(squeezed, phrase)
         if position is not None:
             number, shown = lines.at(squeezed.place(position))
-            hits.append(Found(phrase.message, number, shown, ""))
-    firsts: dict[str, Found] = {}
+            hits.append(MessageHit(phrase.message, number, shown, ""))
+    firsts: dict[str, MessageHit] = {}
     for hit in hits:
         known = firsts.get(hit.message.id)
         if known is None or hit.line < known.line:
@@ -233,7 +233,7 @@ _CODE_WORDS = {
 }
 
 
-def _by_codes(text: str) -> Iterator[Found]:
+def _by_codes(text: str) -> Iterator[MessageHit]:
     by_code = _entries_by_code()
     for number, line in enumerate(text.split("\n"), 1):
         if not line or not any(letter.isdigit() for letter in line):
@@ -241,7 +241,7 @@ def _by_codes(text: str) -> Iterator[Found]:
         for code in _codes_in(line[:4096]):
             for message in by_code.get(code, ()):
                 if _is_about(line, message):
-                    yield Found(message, number, _short(line), code)
+                    yield MessageHit(message, number, _short(line), code)
 
 
 def _codes_in(line: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from aneforge import text
-from aneforge.chips.logs import MOST_BYTES, Found, find_messages
+from aneforge.chips.logs import MOST_BYTES, MessageHit, find_messages
 from aneforge.chips.messages import Message, messages
 from aneforge.cli import say
 from aneforge.cli.options import ModelFile
@@ -40,7 +40,7 @@ def run(words: list[str], log: str | None, model: ModelFile | None, chip: str, a
             _print_label(record, entry, as_json)
             return 0
         if entry is not None:
-            return _print_found([Found(entry, 0, "", "")], model, chip, as_json)
+            return _print_found([MessageHit(entry, 0, "", "")], model, chip, as_json)
         if _NUMBERED.fullmatch(asked.strip()):
             near = ", ".join(nearest(asked.strip(), label_names())) or "C03, U08, S35"
             raise UnknownNameError(
@@ -110,7 +110,7 @@ def _print_label(record: dict, entry: Message | None, as_json: bool) -> None:
         print(text.as_json(record))
         return
     if entry is not None:
-        print(_entry_text(Found(entry, 0, "", "")))
+        print(_entry_text(MessageHit(entry, 0, "", "")))
         return
     rows = {key: value for key, value in record.items() if value}
     width = max(map(len, rows)) + 2
@@ -123,7 +123,7 @@ def _print_label(record: dict, entry: Message | None, as_json: bool) -> None:
 # Messages.
 
 
-def _print_found(found: list[Found], model: ModelFile | None, chip: str, as_json: bool) -> int:
+def _print_found(found: list[MessageHit], model: ModelFile | None, chip: str, as_json: bool) -> int:
     fit = None if model is None else _model_fit(model, chip)
     by_entry = {} if fit is None else {hit.message.id: _with_cures(fit, hit.message) for hit in found}
     if as_json:
@@ -170,7 +170,7 @@ def _with_forms(fit: ModelFit, cause: FittedCause) -> FittedCause:
     return replace(cause, commands=tuple(dict.fromkeys((*_cures_at(fit, cause.places), *cause.commands))))
 
 
-def _entry_json(hit: Found, fitted: list[FittedCause] | None, fit: ModelFit | None) -> dict:
+def _entry_json(hit: MessageHit, fitted: list[FittedCause] | None, fit: ModelFit | None) -> dict:
     record = {**hit.message.to_json(), "line": hit.line, "shown": hit.shown, "by_code": hit.code}
     if fitted is not None and fit is not None:
         record["fits"] = [cause.to_json() for cause in fitted]
@@ -178,7 +178,7 @@ def _entry_json(hit: Found, fitted: list[FittedCause] | None, fit: ModelFit | No
     return record
 
 
-def _entry_text(hit: Found, fitted: list[FittedCause] | None = None, fit: ModelFit | None = None) -> str:
+def _entry_text(hit: MessageHit, fitted: list[FittedCause] | None = None, fit: ModelFit | None = None) -> str:
     entry = hit.message
     head = f"{entry.id}  {entry.text}"
     lines = [wrapped(head, hanging="     ")]

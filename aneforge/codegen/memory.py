@@ -66,7 +66,7 @@ class FoundPiece(Generic[Value]):
 
 
 @dataclass(frozen=True)
-class Found(Generic[Value]):
+class ReadValue(Generic[Value]):
     """What lies at a place: one piece, or several side by side along an axis."""
 
     pieces: tuple[FoundPiece[Value], ...]
@@ -102,7 +102,7 @@ class Memory(Generic[Value]):
         at = self._entries.setdefault(place[0], {}).setdefault(place[1], [])
         at.append(_Entry(place[1], shape, value, layout))
 
-    def read(self, place: Place, layout: Layout) -> Found[Value] | None:
+    def read(self, place: Place, layout: Layout) -> ReadValue[Value] | None:
         """What lies at a place in a layout; None where nothing does, or only in part."""
         axes = layout.axes
         here = self._entries.get(place[0], {}).get(place[1], [])[::-1]
@@ -112,10 +112,10 @@ class Memory(Generic[Value]):
         )
         entry = exact or next(same, None)
         if entry is not None:
-            return Found((FoundPiece(entry.value, entry.shape),))
+            return ReadValue((FoundPiece(entry.value, entry.shape),))
         return self._joined(place, layout) or self._part(place, layout)
 
-    def _joined(self, place: Place, layout: Layout) -> Found[Value] | None:
+    def _joined(self, place: Place, layout: Layout) -> ReadValue[Value] | None:
         """Values side by side along one axis."""
         for axis, extent in enumerate(layout.shape):
             if extent == 1:
@@ -130,7 +130,7 @@ class Memory(Generic[Value]):
                 pieces.append(FoundPiece(entry.value, entry.shape))
                 start += count
             if start == extent:
-                return Found(tuple(pieces), axis)
+                return ReadValue(tuple(pieces), axis)
         return None
 
     def _beside(self, base: int, offset: int, layout: Layout, axis: int) -> tuple[_Entry[Value] | None, int]:
@@ -142,7 +142,7 @@ class Memory(Generic[Value]):
                 return entry, count
         return None, 0
 
-    def _part(self, place: Place, layout: Layout) -> Found[Value] | None:
+    def _part(self, place: Place, layout: Layout) -> ReadValue[Value] | None:
         """A part of a value along one of its axes."""
         axes, wanted = layout.axes, prod(layout.shape)
         for entry in self._all(place[0]):
@@ -155,7 +155,7 @@ class Memory(Generic[Value]):
                     continue
                 first, rest = divmod(place[1] - entry.offset, stride)
                 if not rest and first + count <= extent and own.cut(axis, count).axes == axes:
-                    return Found((FoundPiece(entry.value, entry.shape, (axis, first, count)),))
+                    return ReadValue((FoundPiece(entry.value, entry.shape, (axis, first, count)),))
         return None
 
     def _all(self, base: int) -> Iterator[_Entry[Value]]:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
-from aneforge.codegen.memory import SCRATCH, Found, Layout, Memory
+from aneforge.codegen.memory import SCRATCH, Layout, Memory, ReadValue
 from aneforge.codegen.operands import Operand
 from aneforge.codegen.reading import TaskReading, TaskWork, read_task
 from aneforge.codegen.tasks import Task
@@ -79,7 +79,7 @@ class Replay:
         strides = [0 if extent == 1 else stride for extent, stride in zip(layout.shape, layout.strides, strict=True)]
         return self.constant(np.ascontiguousarray(np.lib.stride_tricks.as_strided(halves, layout.shape, strides)))
 
-    def _gathered(self, found: Found[Op], layout: Layout) -> Op:
+    def _gathered(self, found: ReadValue[Op], layout: Layout) -> Op:
         parts = []
         for piece in found.pieces:
             value = piece.value

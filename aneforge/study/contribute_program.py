@@ -29,7 +29,7 @@ def program_record(container: Container, chip: str | None, system: str, source: 
     checked_origin(system, source)
     section = container.section("__debug_info", "__DEBUG")
     if section is not None and is_own_debug(container.contents(section).data):
-        raise AneforgeError("aneforge wrote this program, so it is no evidence. Give one of the vendor's compiler.")
+        raise AneforgeError("aneforge wrote this program. Give one of the vendor's compiler.")
     target = container.generation if chip is None else target_of(chip).name
     if generation_of_target(target) != container.generation:
         raise AneforgeError(
