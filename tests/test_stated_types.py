@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -105,3 +106,11 @@ def test_a_file_that_is_converted_says_what_the_conversion_does(kind, told, tmp_
     assert ("conversion to fp16" in str(af.check(loaded, "m5"))) is told
     loaded.save(tmp_path / "net.aneforge")
     assert af.load(tmp_path / "net.aneforge").file.stated == loaded.file.stated
+
+
+@pytest.mark.parametrize("command", ["check", "partition", "estimate", "plan"])
+def test_every_command_gives_the_verdict_by_the_runtime(command, packages, monkeypatch, capsys):
+    text = run(f"{command} {packages['mixed']} --target m4", monkeypatch, capsys)[1]
+    assert re.search(r"in part: \d+ of \d+", text)
+    assert "by Core ML" in text.replace("By", "by")
+    assert "the engine can take it" not in text

@@ -198,8 +198,8 @@ class Estimates(ByChip[Estimate]):
             yield "\n".join(wrapped(f"{label}: {says}") for label, says in lines if says)
 
     def _verdicts(self) -> Iterator[str]:
-        """What the engines can take and are likely given, where that is not all of the model."""
-        splits = self.study.partitions()
+        """The verdicts and what the engines are likely given, where that is not all of the model."""
+        splits = self.study.judged()
         not_all = [name for name, split in splits.items() if split.in_part or split.likely != "all"]
         alike = grouped(not_all, lambda name: splits[name].says)
         if alike:

@@ -24,5 +24,5 @@ def at_each_shape(
     if as_json:
         rows = [{"sizes": dict(point.sizes), "role": point.role, **answer.to_json()} for point, answer in answers]
         return text.as_json({"flexible": shapes.to_json(), "shapes": rows})
-    told = [f"at {point.label} ({point.role}):\n{show(answer)}" for point, answer in answers]
-    return "\n\n".join([text.wrapped(f"{len(answers)} shapes: {shapes}"), *told])
+    sections = [f"at {point.label} ({point.role}):\n{show(answer)}" for point, answer in answers]
+    return "\n\n".join([text.wrapped(f"{len(answers)} shapes: {shapes}"), *sections])

@@ -207,8 +207,8 @@ class FlexibleShapes:
         return {"kind": self.kind, "inputs": [port.to_json() for port in self.inputs if port.kind != "fixed"]}
 
     def __str__(self) -> str:
-        told = dict.fromkeys(_port_text(port) for port in self.inputs if port.kind != "fixed")
-        return "; ".join(told) or "fixed shapes"
+        texts = dict.fromkeys(_port_text(port) for port in self.inputs if port.kind != "fixed")
+        return "; ".join(texts) or "fixed shapes"
 
 
 def _part(sizes: Sizes, names: Mapping[str, Any]) -> dict[str, int]:

@@ -182,13 +182,13 @@ class Check(ByChip[Preflight]):
         return {} if file is None or not self._study.runtime.hands_to else file.providers.taken
 
     def _handed_on(self) -> Iterator[str]:
-        told = [
+        parts = [
             f"{RUNTIME_LABELS[name]} hands Core ML {taken.taken:,} of {taken.nodes:,} nodes in "
             f"{plural(taken.partitions, 'part')}"
             for name, taken in self.handed_on.items()
         ]
-        if told:
-            yield wrapped("; ".join(told))
+        if parts:
+            yield wrapped("; ".join(parts))
 
     def _by_route(self) -> str:
         """The route, where not every chip takes it."""

@@ -161,8 +161,10 @@ class Partition:
 
     @property
     def says(self) -> str:
-        """The two columns of every report in a sentence: what the engine can take, and what it is likely given."""
-        return f"the engine can take it: {self.verdict}; {self.runtime.label} likely gives it: {self.likely}"
+        """The two columns of every report in a sentence: what the engine can take, or what a runtime leaves on it, and
+        what it is likely given."""
+        taken = f"by {self.runtime.label}" if self.by == "runtime" else "the engine can take it"
+        return f"{taken}: {self.verdict}; {self.runtime.label} likely gives it: {self.likely}"
 
     @property
     def in_part(self) -> str:

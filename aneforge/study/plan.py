@@ -59,7 +59,8 @@ def compute_plan(
     ``target`` is the first default chip where it is left out.
     """
     name = one_chip(target or DEFAULT)
-    return plan_of_partition(Study(model, name, dims=dims, function=function).partition(), name)
+    (split,) = Study(model, name, dims=dims, function=function).judged().values()
+    return plan_of_partition(split, name)
 
 
 def plan_of_partition(split: Partition, name: str) -> ComputePlan:

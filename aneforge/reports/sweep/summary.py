@@ -16,7 +16,7 @@ from aneforge.text import first_of, grouped, more, wrapped
 
 _MODELS = 20
 _CHIP_HEADS = ("chip", "models", "whole", "wrong numbers", "in part", "no", "failed", "median us")
-_MODEL_HEADS = ("model", "ops", "whole on", "in part on", "fastest", "us", "slowest", "us")
+_MODEL_HEADS = ("model", "ops", "whole on", "wrong on", "in part on", "fastest", "us", "slowest", "us")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class ModelSummary:
     model: str
     chips: int
     whole: int
+    wrong: int
+    """On how many chips it runs whole and can give wrong numbers."""
     in_part: int
     ops: int | None
     fastest: Row | None
@@ -57,7 +59,8 @@ class ModelSummary:
     @property
     def cells(self) -> tuple[object, ...]:
         ends = [cell for row in (self.fastest, self.slowest) for cell in _end(row)]
-        return self.model, self.ops, self.whole or "-", self.in_part or "-", *ends
+        counts = (self.whole, self.wrong, self.in_part)
+        return self.model, self.ops, *(count or "-" for count in counts), *ends
 
 
 def chips_of_table(table: Table) -> list[ChipSummary]:
@@ -126,6 +129,7 @@ def _model(rows: Sequence[Row]) -> ModelSummary:
         model_name(rows[0]),
         len(rows),
         grades["yes"] + grades["programs"],
+        grades["wrong"],
         grades["part"],
         rows[0]["ops"],
         timed[0] if timed else None,
