@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -204,21 +204,30 @@ class Estimate:
 
 
 def estimate_program(
-    program: Program, scope: str = DEFAULT_SCOPE, target: Target | None = None, copy_gbs: float | None = None
+    program: Program,
+    scope: str = DEFAULT_SCOPE,
+    target: Target | None = None,
+    copy_gbs: float | None = None,
+    stay: Collection[str] = (),
 ) -> Estimate:
     """``target`` is the product to time where several share the program; ``copy_gbs`` how fast its host copies, where
-    that is known."""
+    that is known; ``stay`` names ports beside the states that no call copies."""
     check_scope(scope)
     basis = with_copies(basis_of(target or program.target), copy_gbs)
     layers = _side_by_side(_alone(program, basis, scope in CONVERTED), program.steps)
     calls = max(1, len(program.segments))
     engine_us = sum(layer.us for layer in layers)
-    us = float(call_us(scope, engine_us, ports_of(program), basis.constants, calls))
+    us = float(call_us(scope, engine_us, ports_of(program, stay), basis.constants, calls))
     return Estimate(us, basis.interval(us, scope, engine_us), scope, layers, calls, basis)
 
 
-def ports_of(program: Program) -> Ports:
-    return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
+def ports_of(program: Program, stay: Collection[str] = ()) -> Ports:
+    """What a call brings in and takes out. States stay where they are, and so do the ports named in ``stay``."""
+    shapes = (
+        [port.user_shape for port in ports if not (port.is_state or port.name in stay)]
+        for ports in (program.inputs, program.outputs)
+    )
+    return Ports.of(*shapes)
 
 
 def _times(program: Program, basis: Basis, converted: bool) -> Times:

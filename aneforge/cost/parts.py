@@ -7,7 +7,7 @@ already has a way into the engine and out of it, so the low end of the interval 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log2, prod, sqrt
 from typing import Any, NamedTuple
@@ -46,20 +46,27 @@ class Band(NamedTuple):
         return sqrt(self.low * self.high)
 
 
-def host_band(nodes: Iterable[Tensor]) -> Band:
-    """What the host takes for some ops, one after the other."""
+def host_band(nodes: Iterable[Tensor], held: Collection[int] = ()) -> Band:
+    """What the host takes for some ops, one after the other. The nodes in ``held``, by uid, lie in a state's buffer:
+    a write changes its rows only."""
     bytes_per_us, flops_per_us, product_flops_per_us, start = (
         constant(name)
         for name in ("host_bytes_per_us", "host_flops_per_us", "host_product_flops_per_us", "host_op_us")
     )
     low = high = 0.0
     for node in nodes:
-        moved, flops = _bytes(node), _flops(node)
+        written = node.uid in held
+        moved, flops = (_rows_written(node), 0.0) if written else (_bytes(node), _flops(node))
         # A library for linear algebra computes products with the matrix units of the CPU.
         rates = product_flops_per_us if does(node, GraphTrait.PRODUCT) else flops_per_us
         low += start[0] + max(moved / bytes_per_us[1], flops / rates[1])
         high += start[1] + max(moved / bytes_per_us[0], flops / rates[0])
     return Band(low, high)
+
+
+def _rows_written(node: Tensor) -> float:
+    """What a write into a state reads and writes: all that it is given but the state."""
+    return 2.0 * sum(_size(operand) for operand in node.inputs if operand.shape != node.shape)
 
 
 def _bytes(node: Tensor) -> float:
@@ -103,6 +110,8 @@ class EnginePart:
     number: int
     ops: int
     program: Program
+    stay: Collection[str] = ()
+    """Ports that hold a state, which no call copies."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,8 @@ class HostPart:
 
     number: int
     nodes: Sequence[Tensor]
+    held: Collection[int] = ()
+    """Nodes that lie in a state's buffer."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +155,10 @@ def estimate_parts(
     calls = 0
     for part in parts:
         if isinstance(part, HostPart):
-            band = host_band(part.nodes)
+            band = host_band(part.nodes, part.held)
             timed.append(PartEstimate(part.number, "host", len(part.nodes), band.middle, (band.low, band.high)))
             continue
-        estimate = estimate_program(part.program, scope, target, copy_gbs)
+        estimate = estimate_program(part.program, scope, target, copy_gbs, part.stay)
         timed.append(PartEstimate(part.number, "engine", part.ops, estimate.us, estimate.interval, estimate))
         layers += _numbered_from(len(layers), estimate.layers)
         calls += estimate.calls

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
 from aneforge.compiler.legalise.kernels import CONTRACTIONS, reads_codes
 from aneforge.compiler.program import Program, ProgramWeight
 from aneforge.compiler.schedule.layers import Layer
+from aneforge.cost.in_place import writes_in_place
 from aneforge.cost.work import Work, in_lines
 from aneforge.engine.interpret_units import AXIS_PLACES
 from aneforge.engine.ir import Op
@@ -15,7 +16,8 @@ from aneforge.engine.traits import Trait
 
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "group_norm", "l2norm_pool": "l2_norm"}
 _CHANNELS, _WIDTH = 2, 4
-_COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes
+_PICKS = ("input_view", "gather_nd")  # they read what they give, not all that they are given
+_COPIES = ("padding", "tile", "broadcast", *_PICKS)  # timed as a concat is, and so is a view that moves bytes
 _FORMS = {
     "int8": "int8",
     "int4-affine": "int8",
@@ -30,10 +32,13 @@ _CODES = ("si8", "ui8")
 def work_of_program(program: Program) -> list[Work]:
     """One record for each layer, in the order they run. Layers that look alike share one."""
     stored = {weight.key: weight for weight in program.weights}
-    padding = _Padding(program)
+    padding, written = _Padding(program), writes_in_place(program)
     known: dict[Hashable, Work] = {}
     works = []
     for layer in program.schedule.graph.layers:
+        if layer.number in written:
+            works.append(_write(written[layer.number]))
+            continue
         form = _form(layer, stored, padding)
         work = known.get(form)
         if work is None:
@@ -63,6 +68,12 @@ class _Padding:
         if layer.strides is not None:  # a view has strides of its own
             row = min(layer.strides)
         return max(1.0, row / (value.shape[_WIDTH] * value.type.element_bytes))
+
+
+def _write(moved: Sequence[Op]) -> Work:
+    """The rows that are moved into a state; where none are, nothing has to be done."""
+    size, lines = 2.0 * sum(prod(op.shape) for op in moved), 2 * sum(in_lines(op.shape) for op in moved)
+    return Work("copy", bytes_in=size, bytes_out=size, lines=lines) if moved else Work("view")
 
 
 def _form(layer: Layer, stored: Mapping[str, ProgramWeight], padding: _Padding) -> Hashable:
@@ -191,7 +202,8 @@ def _attention(op: Op) -> Work:
 
 def _planar(op: Op) -> Work:
     computed = [operand for operand in op.operands if operand.kind != "const_in"]
-    elements = max((prod(operand.shape) for operand in computed), default=prod(op.shape))
+    shapes = [op.shape] if op.kind in _PICKS else [operand.shape for operand in computed]
+    elements = max(map(prod, shapes), default=prod(op.shape))
     kind = _NORMS.get(op.kind, op.kind)
     if op.kind == "layer_norm" and not _is_along_rows(op):
         kind = "group_norm"  # over channels or maps, which the engine sums as it goes; rows of features it turns
@@ -209,9 +221,9 @@ def _planar(op: Op) -> Work:
         kind = "argmax"
     return Work(
         kind,
-        bytes_in=2.0 * sum(prod(operand.shape) for operand in computed),
+        bytes_in=2.0 * sum(map(prod, shapes)),
         bytes_out=2.0 * prod(op.shape),
-        lines=sum(in_lines(operand.shape) for operand in computed) + in_lines(op.shape),
+        lines=sum(map(in_lines, shapes)) + in_lines(op.shape),
         elements=elements,
         rows=_rankings(op) if kind == "topk" else 1,
         operands=max(1, len(computed)),

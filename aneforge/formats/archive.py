@@ -130,7 +130,7 @@ def _manifest(model: SavedProgram, digests: Mapping[str, str]) -> dict[str, Any]
 def _port_record(port: Port) -> dict[str, Any]:
     initial = None if port.initial is None else port.initial.key
     shapes = {"shape": list(port.user_shape), "ndchw": list(port.ndchw_shape)}
-    return {"name": port.name, **shapes, "dtype": port.dtype, "initial": initial}
+    return {"name": port.name, **shapes, "dtype": port.dtype, "initial": initial, "state": port.is_state}
 
 
 # Reading.
@@ -229,4 +229,5 @@ def _program(manifest: Mapping[str, Any], module: Module) -> Program:
 
 def _port(record: Mapping[str, Any], weights: Mapping[str, Weight]) -> Port:
     initial = None if record["initial"] is None else weights[record["initial"]]
-    return Port(str(record["name"]), tuple(record["shape"]), tuple(record["ndchw"]), str(record["dtype"]), initial)
+    shape, ndchw, is_state = tuple(record["shape"]), tuple(record["ndchw"]), record.get("state") is True
+    return Port(str(record["name"]), shape, ndchw, str(record["dtype"]), initial, is_state)

@@ -17,6 +17,7 @@ from aneforge.chips.names import chip_label, chip_labels, with_label
 from aneforge.compiler.program import Program
 from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.cost.estimate import Estimate, estimate_program
+from aneforge.cost.in_place import values_of_states
 from aneforge.cost.parts import Crossings, EnginePart, HostPart, estimate_parts
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.graph.graph import Graph
@@ -286,11 +287,12 @@ class Partition:
             output_us=costs["output"],
             evidence=evidence,
         )
-        programs = self.programs
+        programs, held = self.programs, values_of_states(self.graph)
+        stay = {self.names[uid] for uid in held}
         parts = [
-            EnginePart(region.number, len(region.nodes), programs[region.number])
+            EnginePart(region.number, len(region.nodes), programs[region.number], stay)
             if region.device == ENGINE
-            else HostPart(region.number, region.nodes)
+            else HostPart(region.number, region.nodes, held)
             for region in self.regions
         ]
         return estimate_parts(parts, crossing, self.target, scope, copy_gbs)

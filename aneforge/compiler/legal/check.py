@@ -150,10 +150,15 @@ _WRITES = ("scatter", "index_put", "index_copy", "index_add", "slice_update", "s
 """Parts of the names that model files have for an op that writes at places which it is given."""
 
 
+def is_indexed_write(kind: str) -> bool:
+    """Whether an op of a model file writes at places that it is given."""
+    return any(word in kind.lower() for word in _WRITES)
+
+
 def _write_findings(signature: Signature, chip: Facts) -> Findings:
     """What is known of an op of the host that writes into a tensor at computed places, such as a row of a cache."""
     kind = str(dict(signature.attrs).get("kind", ""))
-    if not any(word in kind.lower() for word in _WRITES):
+    if not is_indexed_write(kind):
         return ()
     query = Query(kind, attrs={"writes": "computed places"}, runtime=ALL_RUNTIMES)
     return judged(query, chip, "conversion", by_name=False).findings

@@ -28,6 +28,8 @@ class Port:
     dtype: str
     initial: Weight | None = None
     """The value a trainable parameter starts with, or what the host draws; None for an input that the user feeds."""
+    is_state: bool = False
+    """It holds a state, or what becomes of it: the value stays where it is between calls."""
 
     def starting(self, value: Weight | None) -> Port:
         """The same with a value to start with, where there is one."""
@@ -83,21 +85,23 @@ def lower(
     ``stands`` those whose value it is where that is not just itself, ``source`` the graph as it was.
     """
     graph = Graph.of(out)
+    states = (graph if source is None else source).states
     build = Builder(graph, names)
     names = build.names
     known = rules()
     inputs: list[Port] = []
     for node in graph.nodes:
-        name = node.signature.op.name
+        op_name = node.signature.op.name
         build.sources = (names[node.uid],)
-        if name == "const":
+        if op_name == "const":
             continue
         if node.is_a(GraphTrait.PORT):
-            port = Port(names[node.uid], node.shape, layout(node.shape), DTYPES[node.dtype], node.weight)
+            name = names[node.uid]
+            port = Port(name, node.shape, layout(node.shape), DTYPES[node.dtype], node.weight, name in states)
             inputs.append(port)
             build.values[node.uid] = build.emit("live_in", (), port.ndchw_shape, {"name": port.name}, port.dtype)
             continue
-        lower_node = known.get(name)
+        lower_node = known.get(op_name)
         if lower_node is None:
             raise build.refuse(node, "has no backend op; run phase 0, which rewrites it, first")
         first = len(build.ops)
@@ -121,9 +125,9 @@ def _mark_bridge(ops: list[Op]) -> None:
 def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph) -> tuple[Module, tuple[Port, ...]]:
     build.sources = ()
     results = [build.value(node) for node in build.graph.outputs]
-    labels = output_names(source, build.names)
+    labels, states = output_names(source, build.names), set(source.states.values())
     outputs = tuple(
-        Port(label, node.shape, layout(node.shape), DTYPES[node.dtype])
+        Port(label, node.shape, layout(node.shape), DTYPES[node.dtype], is_state=label in states)
         for label, node in zip(labels, build.graph.outputs, strict=True)
     )
     build.ops.append(Op("anec.live_out", results, None, {"names": labels}))
