@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from aneforge.cli.commands import MEASURE, Commands
-from aneforge.cli.options import AsJson
+from aneforge.cli.options import AsJson, chip_option
 
 commands = Commands(
     MEASURE,
     "measure",
-    purpose="Compare aneforge with what was measured on real chips: the answers of check, or the times of estimate.",
+    purpose="Compare aneforge with what was measured on real chips: the answers of check, or the times of estimate;"
+    " or tell how fast a machine copies.",
 )
 
 
@@ -66,3 +67,26 @@ def measure_gate(
     from aneforge.cli import measure_gate as command
 
     command.run(file, as_json)
+
+
+@commands.add("machine")
+def measure_machine(
+    times: Annotated[
+        list[str], typer.Argument(help="What calls of one relu took: ELEMENTS:MICROSECONDS, two sizes or more.")
+    ],
+    target: Annotated[str, chip_option("The chip of that machine.")],
+    as_json: AsJson = False,
+) -> None:
+    """Work out how fast a machine's host copies, from the times of one relu at growing sizes.
+
+    The copies belong to the machine and not to its engine: two machines with the same chip differ by a factor of 2.5.
+    Time a model that is one relu of fp16 numbers, in calls from Python with arrays, at three sizes or more (say 2**14,
+    2**18 and 2**22 elements). What the engine takes for it is subtracted. The command prints the option that gives the
+    rate to aneforge estimate.
+
+    Examples:
+      aneforge measure machine 16384:151 262144:284 4194304:2410 --target m4
+    """
+    from aneforge.cli import measure_machine as command
+
+    command.run(times, target, as_json)
