@@ -13,7 +13,7 @@ import pytest
 import aneforge as af
 from aneforge.advice.forms import apply_form
 from aneforge.cost.constants import basis_of
-from aneforge.cost.elsewhere import gpu_band, where_to_run
+from aneforge.cost.elsewhere import unit_bands, where_to_run
 from aneforge.cost.errata import pieces_off_the_notch
 from aneforge.cost.evaluate import predict
 from aneforge.cost.layers import columns_of, compute_us
@@ -186,13 +186,32 @@ def test_where_it_should_run():
     for _ in range(4):
         y = af.conv(y, random.normal(size=(256, 256, 3, 3)) / 50, pad=1).relu()
     estimates = af.estimate_all(y, "m1,m5 max,m3 pro,a17 pro", changes=0)
-    bands = {name: gpu_band(estimate) for name, estimate in estimates.items()}
-    assert bands["a17 pro"] is None, "nobody has published its GPU"
-    assert all(band.low < band.high for band in bands.values() if band)
-    newer, older = bands["m5 max"], bands["m1"]
-    assert newer is not None
-    assert older is not None
-    assert newer.high < older.high
+    bands = {name: {band.unit: band for band in unit_bands(estimate)} for name, estimate in estimates.items()}
+    assert set(bands["a17 pro"]) == {"CPU"}, "nobody has published its GPU"
+    assert all(band.low < band.high for units in bands.values() for band in units.values())
+    assert bands["m5 max"]["GPU"].high < bands["m1"]["GPU"].high
     assert where_to_run(estimates["m1"]).startswith("run it on the engine")
     assert "M1: run it on the engine" in str(estimates)
-    assert set(estimates.to_json()["gpu"]) == {"m1", "m5 max", "m3 pro"}
+    assert set(estimates.to_json()["other_units"]["m3 pro"]) == {"gpu", "cpu"}
+
+
+def test_a_published_network_lies_in_the_band_of_its_unit():
+    """DistilBERT and MiniLM on the GPU and the CPU of an M4 and an M4 Pro (third collection)."""
+    for rows, chip, unit, ms in ((128, "M4", "CPU", 1.68), (128, "M4", "GPU", 2.08)):
+        x = af.input((rows, 384), name="x")
+        for _ in range(6):
+            x = _encoder_block(x, 384, 12)
+        bands = {band.unit: band for band in unit_bands(af.estimate_all(x, chip, changes=0)[chip])}
+        assert bands[unit].low < 1000 * ms < bands[unit].high
+
+
+def _encoder_block(x, width, heads):
+    random = np.random.default_rng(3)
+
+    def linear(value, outputs):
+        return af.linear(value, (random.normal(size=(outputs, value.shape[-1])) / 20).astype(np.float16))
+
+    q, k, v = (linear(x, width).reshape(-1, heads, width // heads).transpose((1, 0, 2)) for _ in range(3))
+    scores = (q @ k.transpose((0, 2, 1))).softmax(-1) @ v
+    x = (x + linear(scores.transpose((1, 0, 2)).reshape(-1, width), width)).layer_norm(np.ones(width), np.zeros(width))
+    return (x + linear(linear(x, 4 * width).gelu(), width)).layer_norm(np.ones(width), np.zeros(width))

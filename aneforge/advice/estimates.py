@@ -13,7 +13,7 @@ from aneforge.chips.names import chip_label, chip_labels
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.compression import CompressionOptions, compressed
 from aneforge.cost.calls import APP_SCOPE, DEFAULT_SCOPE
-from aneforge.cost.elsewhere import gpu_band, where_to_run
+from aneforge.cost.elsewhere import unit_bands, where_to_run
 from aneforge.cost.estimate import Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.cost.machines import copy_rate
 from aneforge.errors import AneforgeError, ArgumentError
@@ -144,7 +144,9 @@ class Estimates(ByChip[Estimate]):
         record: dict[str, Any] = {
             "estimates": {name: estimate.to_json() for name, estimate in self.items()},
             "in_an_app_us": self.in_an_app,
-            "gpu": {name: band.to_json() for name, one in self.items() if (band := gpu_band(one)) is not None},
+            "other_units": {
+                name: {band.unit.lower(): band.to_json() for band in unit_bands(one)} for name, one in self.items()
+            },
             "refused": {name: str(error) for name, error in self.refused.items()},
             "advice": {name: advice.to_json() for name, advice in self.advice.items()},
             "first_call": {
@@ -192,7 +194,7 @@ class Estimates(ByChip[Estimate]):
         )
 
     def _elsewhere(self) -> Iterator[str]:
-        """Engine or GPU, a line for each chip whose GPU is published."""
+        """Engine, GPU or CPU, a line for each chip."""
         lines = [(one.basis.label, where_to_run(one)) for one in self.values()]
         if any(says for _, says in lines):
             yield "\n".join(wrapped(f"{label}: {says}") for label, says in lines if says)
