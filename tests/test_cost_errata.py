@@ -14,7 +14,7 @@ import aneforge as af
 from aneforge.advice.forms import apply_form
 from aneforge.cost.constants import basis_of
 from aneforge.cost.elsewhere import unit_bands, where_to_run
-from aneforge.cost.errata import pieces_off_the_notch
+from aneforge.cost.errata import pieces_at_full_rate
 from aneforge.cost.evaluate import predict
 from aneforge.cost.layers import columns_of, compute_us
 from aneforge.cost.work import Work
@@ -45,11 +45,13 @@ def test_other_chips_do_not_have_the_erratum(chip):
 
 
 def test_pieces_that_take_a_layer_off_the_notch():
-    assert pieces_off_the_notch(2048, 4096) == 2
-    assert pieces_off_the_notch(2048, 8192) == 4, "two pieces of 1 MiB each would still be slow"
-    assert pieces_off_the_notch(4096, 14336) == 2, "half of 7 MiB is no multiple"
-    assert pieces_off_the_notch(2048, 2048) is None
-    assert pieces_off_the_notch(2048, 4224) is None
+    assert pieces_at_full_rate(2048, 4096) == 2
+    assert pieces_at_full_rate(2048, 8192) == 4, "two pieces of 1 MiB each would still be slow"
+    assert pieces_at_full_rate(4096, 14336) == 2, "half of 7 MiB is no multiple"
+    assert pieces_at_full_rate(2048, 2048) is None
+    assert pieces_at_full_rate(2048, 4224) is None
+    assert pieces_at_full_rate(2048, 8400) == 2, "a sum over more than 8,192 numbers"
+    assert pieces_at_full_rate(512, 2048, area=9) == 3
 
 
 def projection(inputs=4096, outputs=2048):
@@ -68,6 +70,17 @@ def test_split_input_axis_is_faster_where_the_erratum_is_and_gives_the_numbers(t
     feeds = {"x": np.random.default_rng(5).normal(size=(1, 4096))}
     (one,), (other,) = (list(af.run(each, "m4", feeds).only.outputs.values()) for each in (out, graph))
     assert np.abs(one - other).max() <= 0.005 * np.abs(one).max()
+
+
+def test_a_deep_layer_is_split_too():
+    """9,216 numbers a sum run at half rate on an M4 (C74); pieces of 3,072 do not."""
+    x, weight = af.input((1, 1024, 32, 32), name="x"), np.ones((256, 1024, 3, 3)) / 64
+    out = af.conv(x, weight, pad=1)
+    graph = apply_form(out, "split-input-axis")
+    before, after = (af.estimate(each, target="m4", scope="device_task") for each in (out, graph))
+    assert after < before / 1.3
+    free, changed = (af.estimate(each, target="m5", scope="device_task") for each in (out, graph))
+    assert changed >= free
 
 
 def test_tune_finds_the_split():

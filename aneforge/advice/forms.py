@@ -21,7 +21,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.compiler.legal.rewrites.movement import PieceCut
 from aneforge.compiler.storage import Storage, streamed_storages
-from aneforge.cost.errata import pieces_off_the_notch
+from aneforge.cost.errata import pieces_at_full_rate
 from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError
 from aneforge.formats.arguments import Source, graph_of
 from aneforge.graph.forms import FormContext, OtherForm, Site, apart, applied, context_of, scale_of
@@ -286,12 +286,12 @@ def _split_sum(count: int) -> OtherForm:
 
 
 def _split_input(node: Tensor, context: FormContext) -> Site | None:
-    """As many pieces as take the weights off the notch; partial sums are rounded to fp16 before they are added."""
+    """As many pieces as bring a layer back to full rate; partial sums are rounded to fp16 before they are added."""
     layer = layer_of(node)
     if layer is None or layer.groups != 1:
         return None
     outputs, inputs, *kernel = layer.weight.shape
-    count = pieces_off_the_notch(outputs, inputs, math.prod(kernel))
+    count = pieces_at_full_rate(outputs, inputs, math.prod(kernel))
     if count is None:
         return None
     axis = layer.x.ndim - 1 if layer.steps is None else 1
@@ -311,7 +311,7 @@ TILING_FORMS = (
     OtherForm(
         "tiling",
         "split-input-axis",
-        "A layer whose weights stream slowly (1 MiB a core, C69), its input axis in pieces.",
+        "A layer that an erratum slows (1 MiB of weights a core, C69; a long sum, C74), its input axis in pieces.",
         _split_input,
     ),
     *(_by_outputs(count) for count in _PIECE_COUNTS),

@@ -15,15 +15,17 @@ def is_notch_share(share: Any, known: Any) -> Any:
     return (nearest >= 1) & (np.abs(share - nearest * known["notch_multiple"]) < known["notch_window"])
 
 
-def pieces_off_the_notch(outputs: int, inputs: int, area: int = 1, most: int = 16) -> int | None:
-    """Into how many equal pieces to cut the input axis of fp16 weights, so that they stream at full rate.
+def pieces_at_full_rate(outputs: int, inputs: int, area: int = 1, most: int = 16) -> int | None:
+    """Into how many equal pieces to cut the input axis of fp16 weights, so that they stream at full rate (C69) and no
+    sum is longer than chips take at full rate (C74).
 
-    None where they do already, or where no such number of pieces is found.
+    None where that holds already, or where no such number of pieces is found.
     """
     known = {name: record["v"] for name, record in store.load("cost_fit")["stated"].items()}
 
     def slow(width: int) -> bool:
-        return bool(is_notch_share(2.0 * -(-outputs // known["lanes"]) * width * area, known))
+        share = 2.0 * -(-outputs // known["lanes"]) * width * area
+        return bool(is_notch_share(share, known)) or width * area > known["deep_numbers"]
 
     if not slow(inputs):
         return None
