@@ -51,7 +51,7 @@ def test_pieces_that_take_a_layer_off_the_notch():
     assert pieces_at_full_rate(2048, 2048) is None
     assert pieces_at_full_rate(2048, 4224) is None
     assert pieces_at_full_rate(2048, 8400) == 2, "a sum over more than 8,192 numbers"
-    assert pieces_at_full_rate(512, 2048, area=9) == 3
+    assert pieces_at_full_rate(512, 2048, area=9) == 4
 
 
 def projection(inputs=4096, outputs=2048):
