@@ -62,6 +62,12 @@ def plural(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def percent(share: float) -> str:
+    """A share or an error in two digits, and never as a power of ten from ten per cent on."""
+    value = 100 * share
+    return f"{value:,.0f} %" if abs(value) >= 9.95 else f"{value:.2g} %"
+
+
 def human_bytes(count: int) -> str:
     """1536 as ``1.5 KB``; whole numbers below a kilobyte."""
     size = float(count)

@@ -343,7 +343,7 @@ def test_a_program_has_an_estimate_by_layers(chip):
     assert found.us > found.engine_us > 0
     assert any("stem" in each.sources for each in found.layers)
     assert json.dumps(found.to_json())
-    assert found.basis.measured == (chip != "m3 pro")
+    assert found.basis.fitted == (chip != "m3 pro")
 
 
 def test_a_program_and_a_row_of_the_same_layer_agree():

@@ -355,3 +355,19 @@ def test_the_command_shows_the_error_and_applies_the_rewrite(tmp_path, monkeypat
     document = json.loads(CliRunner().invoke(app, ["risks", "net.py", "--target", "m1", "--json"]).output)
     assert document["targets"]["m1"]["risks"][0]["lost"] is True
     assert document["targets"]["m1"]["coverage"]["layers"] >= 3
+
+
+def test_an_attention_layer_with_small_values_is_named_with_its_factor_and_cured():
+    """4,096 keys and values of 5e-4: every product is below the smallest step, and silicon gives zeros."""
+    query, (key, value) = af.input((1, 2, 16, 32), name="q"), (af.input((1, 2, 4096, 32), name=name) for name in "kv")
+    out = af.sdpa(query, key, value)
+    random = np.random.default_rng(11)
+    feeds = {"q": random.normal(size=(1, 2, 16, 32)), "k": random.normal(size=(1, 2, 4096, 32)) / 8}
+    feeds["v"] = 5e-4 * random.uniform(0.5, 1.0, size=(1, 2, 4096, 32))
+    ranges = {name: (float(numbers.min()), float(numbers.max())) for name, numbers in feeds.items()}
+    risk, other = cured(out, ranges, "underflow", "m5")
+    assert risk.factor is not None
+    assert f"multiply an operand by {risk.factor:.0f}" in risk.hint
+    assert risk.expected_error > 0.5
+    assert error(out, feeds, "m5") > 0.5
+    assert error(other, feeds, "m5") < 0.02

@@ -158,11 +158,11 @@ GATES: dict[str, dict[str, Any]] = {
         "four bits do, by their stored width (C70); rows of an M6 are no better with it (U224)",
     },
     "notch": {
-        "generations": [8, 17],
-        "class": "mac",
-        "src": ["EIL", "SHC", "SLP"],
+        "products": ["A17 Pro", "M3", "M4", "M5"],
+        "src": ["EIL", "SHC", "SLP", "AP"],
         "conf": "measured",
-        "note": "an M3 and an M4 (C69); the larger dies of both are taken to have it (U220)",
+        "note": "an M3 and an M4 (C69); an M5 and an A17 Pro, where 4096 x 4096 streams at a third of the rate of "
+        "3584 x 3584 and 5120 x 5120 (C53); an M5 Pro and an M5 Max are free of it, so larger dies are (U220)",
     },
     "slow_when_deep": {
         "generations": [17],

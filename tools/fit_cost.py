@@ -28,6 +28,7 @@ except ImportError:
 
 from aneforge.chips import store
 from aneforge.chips.names import target as find_target
+from aneforge.cost.constants import physique_of
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
@@ -40,8 +41,13 @@ DATA = ROOT / "aneforge" / "chips" / "data" / "cost_fit.json"
 WAYS = ("sources", "chips", "machines")
 STEP = 1e-5
 TELLS = 0.05  # a row tells a constant if one per cent of it moves the row's time by so much of one per cent
-TELL = 3  # rows from which a machine has a factor of its own
+TELL = 3  # rows from which a machine or an engine has a factor of its own
+WELL = 8  # rows from which an engine is known well: another that fewer tell must not beat it
 LENT = ("weights", "spill")  # factors of the memory; those of calls and copies are not lent to other machines
+CALLS = ("coreml_call", "coreai_call", "direct_call", "host_call")
+ODD = float(np.log(2))  # a Mac's call that one source alone sees this far from the law is its tool's (C73)
+TIMES = ("layer", "device_task", "int8_bytes", "palette_bytes", "sparse_bytes")  # the engine is better with less
+PUBLISHED = 3.0  # how strongly a machine is held to the stream that is published of it (C97)
 SOFT = 0.12
 WEIGHT = {"A": 1.0, "B": 0.8}  # of a network by the quality of its figure; a layer counts 1
 
@@ -67,7 +73,12 @@ class Fit:
         self.first = np.concatenate([np.log(starts), np.zeros(blocks)])
         pulls = [pull for _, pull, _ in COEFFICIENTS.values()]
         engine = np.repeat(list(ENGINE.values()), len(self.generations))
-        self.pull = np.concatenate([pulls, engine, np.repeat(list(MACHINE.values()), len(self.chips))])
+        machine = np.repeat(np.array(list(MACHINE.values()))[:, None], len(self.chips), axis=1)
+        machine[list(MACHINE).index("weights"), np.asarray(self.timed.physique.stream) > 0] = PUBLISHED
+        self.pull = np.concatenate([pulls, engine, machine.ravel()])
+        self.sources = np.array([row.source for row in rows])
+        self.tells = np.zeros((len(rows), len(self.first)), bool)
+        """Which rows tell which unknown; from :meth:`learn`."""
 
     def blocks(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Views of the unknowns: coefficients, engines by generation, machines by product."""
@@ -121,22 +132,52 @@ class Fit:
         owned, found = np.array(keys), np.full(len(self.rows), np.nan)
         for key in sorted(set(owned[of])):
             out = owned == key
-            found[out] = self.errors(self.lent(self.solved(x, ~out, 6), ~out))[out]
+            found[out] = self.errors(self.settled(self.solved(x, ~out, 6), ~out))[out]
         return found
 
-    def lent(self, fitted: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """The unknowns, where a chip with no row left takes its neighbour's factors: those of the memory, and those of
-        the engine where nobody else has its generation. Calls and copies are nobody's but the machine's (C73)."""
+    def settled(self, fitted: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
+        """The unknowns as they are shipped: what few of the rows tell is replaced by what others tell."""
+        kept = np.ones(len(self.rows), bool) if kept is None else kept
         _, engines, machines = self.blocks(fitted)  # views: what is written here changes the unknowns
+        _, engine_rows, machine_rows = self.blocks(self.tells[kept].sum(axis=0))
         left = np.bincount(self.owner[kept], minlength=len(self.chips)) > 0
-        for number, chip in enumerate(self.chips):
-            if not left[number]:
-                other = self.chips.index(self._neighbour(chip, left))
-                for line, key in enumerate(MACHINE):
-                    machines[line, number] = machines[line, other] if key in LENT else 0.0
-                if not left[self.generation == self.generation[number]].any():
-                    engines[:, self.generation[number]] = engines[:, self.generation[other]]
+        self._settle_machines(machines, machine_rows, left, kept)
+        self._settle_engines(engines, engine_rows, left)
         return fitted
+
+    def _settle_machines(self, machines: np.ndarray, counts: np.ndarray, left: np.ndarray, kept: np.ndarray) -> None:
+        """A machine with no row left takes its neighbour's factors of the memory. Calls and copies are nobody's but
+        the machine's (C73); what its rows do not tell follows the law."""
+        first = len(self.first) - machines.size
+        for number, chip in enumerate(self.chips):
+            other = number if left[number] else self.chips.index(self._neighbour(chip, left))
+            for line, key in enumerate(MACHINE):
+                telling = self.tells[:, first + line * len(self.chips) + number] & kept
+                is_far = key in CALLS and not physique_of(chip).phone and abs(machines[line, number]) > ODD
+                is_odd = is_far and len(set(self.sources[telling])) == 1
+                if other != number and key in LENT:
+                    machines[line, number] = machines[line, other]
+                elif counts[line, number] < TELL or is_odd:
+                    machines[line, number] = 0.0
+
+    def _settle_engines(self, engines: np.ndarray, counts: np.ndarray, left: np.ndarray) -> None:
+        """An engine that few rows tell does not beat the next newer one that is known well; one without rows takes its
+        neighbour's factors."""
+        products = store.load("products")["products"]
+        numbers = range(len(self.generations))
+        years = [min(products[self.chips[i]]["year"] for i in np.flatnonzero(self.generation == n)) for n in numbers]
+        for line, key in enumerate(ENGINE):
+            better = -1.0 if key in TIMES else 1.0
+            for number in sorted(numbers, key=years.__getitem__, reverse=True):
+                newer = [n for n in numbers if years[n] > years[number] and counts[line, n] >= WELL]
+                nearest = min(newer, key=years.__getitem__, default=None)
+                ahead = nearest is not None and better * (engines[line, number] - engines[line, nearest]) > 0
+                if counts[line, number] < WELL and ahead:
+                    engines[line, number] = engines[line, nearest]
+                elif not left[self.generation == number].any():
+                    chip = self.chips[int(np.flatnonzero(self.generation == number)[0])]
+                    other = self.chips.index(self._neighbour(chip, left))
+                    engines[line, number] = engines[line, self.generation[other]]
 
     def _neighbour(self, chip: str, left: np.ndarray) -> str:
         products, like = store.load("products")["products"], chip
@@ -146,9 +187,9 @@ class Fit:
                 return like
         return next(name for name, has_rows in zip(self.chips, left, strict=True) if has_rows)
 
-    def informed(self, x: np.ndarray) -> np.ndarray:
-        """How many rows tell each constant."""
-        return (np.abs(self.slopes(x)) > TELLS).sum(axis=0)
+    def learn(self, x: np.ndarray) -> None:
+        """Note which rows tell which unknown."""
+        self.tells = np.abs(self.slopes(x)) > TELLS
 
 
 def generation_of(chip: str) -> int:
@@ -189,7 +230,7 @@ def native_attention(fit: Fit, x: np.ndarray, facts: Path) -> tuple[float, float
 
 def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray], facts: Path) -> dict[str, Any]:
     rows, (shared, own) = fit.rows, fit.constants(x)
-    coefficients, engines, machines = fit.blocks(fit.informed(x))
+    coefficients, engines, machines = fit.blocks(fit.tells.sum(axis=0))
     head, rate = native_attention(fit, x, facts)
     native = {"src": ["AF.costjson"], "conf": "inferred", "note": "a line through four native calls of an M5 Pro"}
     network, shares = np.array([row.network for row in rows]), fit.timed.engine_shares(shared, own)
@@ -204,34 +245,17 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray], facts: Pat
     def chip(number: int, name: str) -> dict[str, Any]:
         mine = fit.owner == number
         return {
-            "own": {
-                key: _plain(own[key][number]) if machines[line, number] >= TELL else 1.0
-                for line, key in enumerate(MACHINE)
-            },
+            "own": {key: _plain(own[key][number]) for key in MACHINE},
             "informed": {key: int(machines[i, number]) for i, key in enumerate(MACHINE)},
             "rows": int(mine.sum()),
             "networks": int(sum(row.network for row, is_mine in zip(rows, mine, strict=True) if is_mine)),
             "sources": sorted({row.source for row, is_mine in zip(rows, mine, strict=True) if is_mine}),
         }
 
-    products = store.load("products")["products"]
-    since = [
-        min(products[name]["year"] for name, of in zip(fit.chips, fit.generation, strict=True) if of == number)
-        for number in range(len(fit.generations))
-    ]
-
-    def told_by(number: int, line: int) -> int:
-        """The generation whose rows tell a constant: its own, else the next newer one, which it must not beat."""
-        newer = sorted(
-            (each for each in range(len(since)) if since[each] > since[number] and engines[line, each] >= TELL),
-            key=since.__getitem__,
-        )
-        return newer[0] if engines[line, number] < TELL and newer else number
-
     def generation(number: int) -> dict[str, Any]:
-        first = [int(np.flatnonzero(fit.generation == told_by(number, line))[0]) for line in range(len(ENGINE))]
+        first = int(np.flatnonzero(fit.generation == number)[0])
         return {
-            "own": {key: _plain(own[key][first[line]]) for line, key in enumerate(ENGINE)},
+            "own": {key: _plain(own[key][first]) for key in ENGINE},
             "informed": {key: int(engines[i, number]) for i, key in enumerate(ENGINE)},
         }
 
@@ -297,8 +321,10 @@ def main() -> int:
     rows = [*samples.layers(facts), *(each for each in samples.networks(facts, sketches) if each.fitted)]
     fit = Fit(rows, [name for name in store.load("products")["products"] if any(row.chip == name for row in rows)])
     x = fit.solved()
-    print(f"fitted to {len(rows)} rows: {told(fit.errors(x))}", file=sys.stderr)
+    fit.learn(x)
     left_out = validated(fit, x)
+    x = fit.settled(x)
+    print(f"fitted to {len(rows)} rows: {told(fit.errors(x))}", file=sys.stderr)
     samples.write_errors(rows, left_out, fit.timed.engine_shares(*fit.constants(x)))
     DATA.write_text(_lines(written(fit, x, left_out, facts)), encoding="utf-8")
     return 0

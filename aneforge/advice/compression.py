@@ -257,8 +257,8 @@ class _ChipAdviser:
             for runtime in self.question.runtimes
         }
         rows = tuple(map(self._row, self.weights.layers))
-        measured = self.estimate.basis.measured
-        return ChipWeightAdvice(self.chip, options, rows, self.question.runtimes, chosen, measured, self.graphs)
+        fitted = self.estimate.basis.fitted
+        return ChipWeightAdvice(self.chip, options, rows, self.question.runtimes, chosen, fitted, self.graphs)
 
     def _add_everywhere(self, storage: Storage) -> None:
         """One form in every layer that can have it."""

@@ -106,10 +106,10 @@ class Recommendation:
         if self.option == FP16:
             why = f"No other form within an error of {limit} is faster by estimate."
         else:
-            why = f"{100 * self.share:.0f} % of the bytes, largest error {100 * self.error:.2g} %."
+            why = f"{100 * self.share:.0f} % of the bytes, largest error {text.percent(self.error)}."
         if not self.faster:
             return why
-        listed = ", ".join(f"{name} ({100 * error:.2g} %)" for name, error in self.faster)
+        listed = ", ".join(f"{name} ({text.percent(error)})" for name, error in self.faster)
         return f"{why} Faster, but over the error of {limit}: {listed}."
 
     def to_json(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class ChipWeightAdvice:
     runtimes: tuple[Runtime, ...]
     recommended: Mapping[str, Recommendation]
     """By runtime."""
-    measured: bool
+    fitted: bool
     """Whether the times rest on measurements of this very chip."""
     graphs: Mapping[str, Any] = field(default_factory=dict)
     """The graph of each option."""
@@ -159,7 +159,7 @@ class ChipWeightAdvice:
     def to_json(self) -> dict[str, Any]:
         return {
             "target": self.target.name,
-            "measured": self.measured,
+            "fitted": self.fitted,
             "options": [option.to_json() for option in self.options],
             "layers": [layer.to_json() for layer in self.layers],
             "published_gain": self.published_gain.to_json(),
@@ -289,7 +289,7 @@ def _cosine(option: WeightOption) -> str:
 def _error(error: float | None) -> str:
     if error is None:
         return "?"
-    return "0" if error == 0 else f"{100 * error:.2g} %"
+    return "0" if error == 0 else text.percent(error)
 
 
 def _layers(layers: Sequence[LayerForms]) -> list[str]:

@@ -206,7 +206,7 @@ class _Search:
         self.limits, self.verbose, self.progress = limits, verbose, progress
         split, estimate = timed(study)
         self.bench = Workbench(study)
-        self.measured = estimate.basis.measured
+        self.fitted = estimate.basis.fitted
         self.in_part = split.in_part
         self.check = Checker.on(split, estimate, inputs)
         self.untouched = Figure.of(estimate)
@@ -230,7 +230,7 @@ class _Search:
             tried=self.tried,
             mode=self.check.mode,
             error=best.error,
-            measured=self.measured,
+            fitted=self.fitted,
             in_part=self.in_part,
         )
 

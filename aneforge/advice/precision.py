@@ -211,12 +211,12 @@ def tune_precision(
     else:
         assert error is not None
         choice = line.within_error(error)
-    model = tuned_model(_report(line, choice, check.mode, estimate.basis.measured, split.in_part))
+    model = tuned_model(_report(line, choice, check.mode, estimate.basis.fitted, split.in_part))
     warn_of(model)
     return model, model.tuning
 
 
-def _report(line: FormLine, choice: Choice, mode: str, measured: bool, in_part: str) -> Tuning:
+def _report(line: FormLine, choice: Choice, mode: str, fitted: bool, in_part: str) -> Tuning:
     split, best = line.at(choice)
     error = line.error(choice)
     names = line.graph.names()
@@ -224,7 +224,7 @@ def _report(line: FormLine, choice: Choice, mode: str, measured: bool, in_part: 
         _candidate(step, names[step.site.node.uid], choice.get(step.site.node.uid) is step, best, error)
         for step in line.steps
     )
-    figures = split.graph, line.untouched, best, candidates, line.tried, mode, error, measured
+    figures = split.graph, line.untouched, best, candidates, line.tried, mode, error, fitted
     return Tuning(line.chip, *figures, in_part=in_part)
 
 

@@ -51,7 +51,7 @@ class Tuning:
     """How the simulator compared: ``exact``, or ``fast`` for a large graph."""
     error: float
     """Of the chosen graph against the untouched one."""
-    measured: bool
+    fitted: bool
     """Whether the estimates rest on measurements of this very target."""
     in_part: str = ""
     """How much of the model is on the engine, where it is not all. The estimates are those of all parts together."""
@@ -78,7 +78,7 @@ class Tuning:
             "best": self.best.to_json(),
             "speedup": self.speedup,
             "beyond_doubt": self.beyond_doubt,
-            "measured": self.measured,
+            "fitted": self.fitted,
             "error": self.error,
             "mode": self.mode,
             "tried": self.tried,
@@ -113,7 +113,7 @@ class Tuning:
     def summary(self) -> str:
         """The outcome in one or two sentences."""
         chip = chip_label(self.target.name)
-        basis = "fitted to measurements of this chip" if self.measured else "extrapolated from another chip"
+        basis = "fitted to measurements of this chip" if self.fitted else "extrapolated from another chip"
         if not self.kept:
             return (
                 f"{chip}: nothing better was found; the graph stays as it is, "

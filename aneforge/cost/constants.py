@@ -140,7 +140,7 @@ class Basis:
     """The product that the times are those of."""
     target: Target
     constants: Constants
-    measured: bool
+    fitted: bool
     """Rows of this very product are among those that were fitted."""
     taken_from: str
     """Whose measured factors these are: its own, or a neighbour's."""
@@ -173,7 +173,7 @@ class Basis:
         return {
             "chip": self.chip,
             "target": self.target.name,
-            "measured": self.measured,
+            "fitted": self.fitted,
             "taken_from": self.taken_from,
             "rule": self.rule,
             "rows": self.rows,
@@ -252,7 +252,7 @@ def traits_of(target: Target, product: str) -> dict[str, Any]:
     gates = store.load("cost_fit")["gates"]
     record = store.load("products")["products"][product]
     can = {
-        name: target.td_generation in gate["generations"] and record["class"] == gate.get("class", record["class"])
+        name: product in gate["products"] if "products" in gate else target.td_generation in gate["generations"]
         for name, gate in gates.items()
     }
     engines = int(record.get("engines", 1))

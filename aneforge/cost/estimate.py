@@ -197,7 +197,7 @@ class Estimate:
 
     def __str__(self) -> str:
         low, high = self.interval
-        label = "fitted" if self.basis.measured else "extrapolated"
+        label = "fitted" if self.basis.fitted else "extrapolated"
         part, us = next(iter(self.shares().items()), ("call", self.us))
         words = f"; {us / self.us:.0%} {PARTS[part]}" + (f"; {self.in_words()}" if self.parts else "")
         return f"{self.us:,.0f} us ({low:,.0f} to {high:,.0f}), {self.scope}, {label}: {self.basis.rule}{words}"

@@ -40,6 +40,8 @@ def probabilities_of(node: Tensor) -> int | None:
 
 def _scaled_product(node: Tensor, context: FormContext) -> Site | None:
     """An operand times a power of two before the product, the result divided by it: small products survive (N11)."""
+    if node.op == "sdpa":
+        return _scaled_values(node, context)
     if node.op != "matmul" or any(operand.op == "const" for operand in node.inputs):
         return None
     place = probabilities_of(node)
@@ -54,6 +56,18 @@ def _scaled_product(node: Tensor, context: FormContext) -> Site | None:
     def build(*operands: Tensor) -> Tensor:
         a, b = (x if part == 1.0 else x * part for x, part in zip(operands, scales, strict=True))
         return (a @ b) * (1 / scale)
+
+    return Site(node, node.inputs, build)
+
+
+def _scaled_values(node: Tensor, context: FormContext) -> Site | None:
+    """The values of an attention layer times a power of two, its result divided by it."""
+    scale = context.factors.get(node.uid)
+    if scale is None:
+        return None
+
+    def build(query: Tensor, key: Tensor, value: Tensor, *mask: Tensor) -> Tensor:
+        return make(node.definition, (query, key, value * scale, *mask), node.attrs) * (1 / scale)
 
     return Site(node, node.inputs, build)
 

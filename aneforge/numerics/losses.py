@@ -24,6 +24,7 @@ from aneforge.numerics.unary import NOTICED, Underflow, underflows_of
 from aneforge.sim.engine import Engine
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.contraction import stored_as_int8
+from aneforge.text import percent
 
 LOSSES = {
     "slice-saturation": ("N18", "A copy of a slice inside the width of data that may exceed 4094 (A13, A14)."),
@@ -153,9 +154,10 @@ def _dropped_products(step: Step) -> Iterator[Risk]:
         if loss.error >= NOTICED:
             op = step.op
             computed = op.kind == "matmul" and op.operands[1].kind != "const_in"
+            computed |= op.kind == "sdpa" and loss.probabilities
             yield _risk(
                 step, "underflow", loss.value.size, 2.0**-16, _lost_products(loss),
-                "multiply an operand by a power of two before the product and divide the result by it (N11, N75)",
+                f"multiply an operand by {loss.factor:.0f} before the product and divide the result by it (N11, N75)",
                 value=loss.value, rewrite="scaled-product" if computed else None,
                 expected_error=loss.error, factor=loss.factor,
             )  # fmt: skip
@@ -164,7 +166,7 @@ def _dropped_products(step: Step) -> Iterator[Risk]:
 def _lost_products(loss: Underflow) -> str:
     what = f"{loss.terms} {'even probabilities times' if loss.probabilities else 'products of'} values"
     size = "of about 1 (their range is not known)" if loss.assumed else f"up to {loss.value.size:.3g}"
-    return f"{what} {size}: each is rounded to 2^-16 or dropped, {100 * loss.error:.2g} % of the sum is lost"
+    return f"{what} {size}: each is rounded to 2^-16 or dropped, {percent(loss.error)} of the sum is lost"
 
 
 def _clamped(step: Step) -> Iterator[Risk]:

@@ -22,6 +22,7 @@ from aneforge.numerics.losses import Risk, evidence_of
 from aneforge.numerics.ranges import Value
 from aneforge.numerics.unary import NOTICED
 from aneforge.sim.mac import CEILING
+from aneforge.text import percent
 
 _MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through
 _EXACT_QUOTIENT = 2048  # whole numbers are exact in fp16 up to here
@@ -107,7 +108,7 @@ def _small_squares(node: Tensor, name: str, value: Value | None) -> Iterator[Ris
         return
     error = math.inf if kept == 0.0 else abs(math.sqrt(exact / kept) - 1.0)
     if error >= NOTICED:
-        grows = "the result is infinite" if kept == 0.0 else f"the result is {100 * error:.2g} % off"
+        grows = "the result is infinite" if kept == 0.0 else f"the result is {percent(error)} off"
         yield _risk(
             node, name, "underflow", value, 2.0**-12, value.size,
             f"squares of numbers up to {value.size:.3g} are below what fp16 holds to 11 bits: {grows}",

@@ -432,7 +432,7 @@ def _chip_row(
         energy_mj=None if estimate.energy_mj is None else short(estimate.energy_mj),
         shares={part: short(us) for part, us in estimate.shares().items()},
         basis=estimate.basis.rule,
-        basis_measured=estimate.basis.measured,
+        basis_measured=estimate.basis.fitted,
         peak=short(estimate.roof.peak),
         bandwidth=short(estimate.roof.bandwidth),
         layer_us=tuple(short(layer.us) for layer in estimate.layers),

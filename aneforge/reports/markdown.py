@@ -8,7 +8,7 @@ from aneforge.compiler.legal.findings import BASES
 from aneforge.reports.document import Report
 from aneforge.reports.rows import ChangeRow, ChipRow, FindingRow
 from aneforge.study.plan_files import DEVICES
-from aneforge.text import human_bytes, plural
+from aneforge.text import human_bytes, percent, plural
 
 _MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES, _MOST_MEASURED = 20, 8, 4, 30
 _MOST_COLUMNS = 8
@@ -149,7 +149,7 @@ def _stored(report: Report) -> Iterator[str]:
     yield f"| --- | ---: | ---: | ---: | {' | '.join('---:' for _ in chips)} |"
     for row in report.stored:
         times = (_count(row.us.get(chip.name)) for chip in chips)
-        rounding = "?" if row.rounding is None else f"{100 * row.rounding:.2g} %" if row.rounding else "-"
+        rounding = "?" if row.rounding is None else percent(row.rounding) if row.rounding else "-"
         yield f"| {row.name} | {row.layers:,} | {human_bytes(row.bytes)} | {rounding} | {' | '.join(times)} |"
 
 

@@ -57,7 +57,7 @@ def summary_csv(report: Report) -> str:
     rows = []
     for chip in report.chips:
         ends = chip.interval or (None, None)
-        basis = "" if chip.us is None else "measured" if chip.basis_measured else "by law"
+        basis = "" if chip.us is None else "fitted" if chip.basis_measured else "by law"
         places = (report.model["name"], chip.name, chip.label, chip.target, chip.verdict, chip.ops, chip.engine_ops)
         sizes = (chip.weight_bytes, chip.peak_l2, chip.memory_bytes)
         rows.append((*places, chip.us, *ends, chip.engine_us, chip.energy_mj, *sizes, basis))

@@ -108,7 +108,7 @@ def _number(value: float) -> str:
 def _error(risk: Risk) -> str:
     if risk.expected_error is None:
         return "-"
-    return "lost" if math.isinf(risk.expected_error) else f"{100 * risk.expected_error:.2g} %"
+    return "lost" if math.isinf(risk.expected_error) else text.percent(risk.expected_error)
 
 
 class RiskReport(ByChip[Risks]):

@@ -43,7 +43,7 @@ redraws.push(() => {
   for (const option of byId("placed-chip").options) option.disabled = hidesTime(chips[+option.value]);
   const known = chips.filter((chip) => chip.us !== undefined && !hidesTime(chip)).sort((one, two) => one.us - two.us);
   byId("answer-times").textContent = !state.measuredOnly ? answerTimes : known.length ?
-    `; a call takes ${micro(known[0].us)} (${known[0].label}) to ${micro(known.at(-1).us)} (${known.at(-1).label}) on chips that were measured` : "; none of the chips was measured";
+    `; a call takes ${micro(known[0].us)} (${known[0].label}) to ${micro(known.at(-1).us)} (${known.at(-1).label}) on chips that rows of measurements were fitted to` : "; no measurement of these chips was fitted";
   for (const id of ["placed", "limits"]) byId(id).hidden = !known.length;
   const measured = chips.findIndex((chip) => chip.program !== undefined && !hidesTime(chip));
   if (hidesTime(chips[state.chip]) && measured >= 0) choose(measured);

@@ -70,14 +70,14 @@ def hover(layer: LayerEstimate) -> str:
 
 
 def basis_text(estimate: Estimate) -> str:
-    if estimate.basis.measured:
+    if estimate.basis.fitted:
         return plural(estimate.basis.rows, "measurement")
     return f"factors of {estimate.basis.taken_from}"
 
 
 def totals(estimate: Estimate) -> str:
     low, high = estimate.interval
-    kind = "fitted to" if estimate.basis.measured else "extrapolated"
+    kind = "fitted to" if estimate.basis.fitted else "extrapolated"
     return f"{us_text(estimate.us)} µs a call ({us_text(low)} to {us_text(high)}), {kind} {basis_text(estimate)}"
 
 
@@ -103,8 +103,8 @@ def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> 
         return drawing.svg(drawing.paragraph(top, "No chip was asked for.") + 10)
     known = [estimate for estimate in estimates.values() if isinstance(estimate, Estimate)]
     solid, pale = ("#4a9ccf", "#0072B2"), ("#cfe3f1", "#0072B2")
-    entries = [(*solid, "fitted to measurements of the chip")] if any(e.basis.measured for e in known) else []
-    entries += [(*pale, "extrapolated from another chip")] if any(not e.basis.measured for e in known) else []
+    entries = [(*solid, "fitted to measurements of the chip")] if any(e.basis.fitted for e in known) else []
+    entries += [(*pale, "extrapolated from another chip")] if any(not e.basis.fitted for e in known) else []
     entries += [(HOST, "#888888", "on the host and between devices")] if any(e.parts for e in known) else []
     top = drawing.legend(top, entries) if entries else top
     columns = _Columns.of(estimates)
@@ -120,7 +120,7 @@ def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> 
         name = shortened(label, 12, columns.names)
         drawing.text(Spot(columns.scale.start - 8, y + 15, "end"), name, 12, class_="label")
         if isinstance(estimate, Estimate):
-            fill, stroke = solid if estimate.basis.measured else pale
+            fill, stroke = solid if estimate.basis.fitted else pale
             columns.bar(drawing, y, tall, (label, estimate), fill, stroke)
         else:
             drawing.text(
