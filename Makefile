@@ -181,6 +181,7 @@ bench-peer: $(VENV)/.installed
 	test -d $(VENV)-peer || $(PYTHON) -m venv $(VENV)-peer
 	$(VENV)-peer/bin/python -m pip --disable-pip-version-check --quiet install aneforge==0.4.0
 	$(BIN)/python bench/gate.py --peer $(CURDIR)/$(VENV)-peer/bin/python
+	$(BIN)/python bench/peer_times.py $(FACTS) $(CURDIR)/$(VENV)-peer/bin/python
 
 clean:
 	rm -rf $(VENV) $(VENV)-python* $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis .page-shots dist

@@ -9,11 +9,12 @@ Figures only.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import cost_intervals as intervals
@@ -21,6 +22,7 @@ import cost_samples as samples
 import numpy as np
 from cost_samples import Sample
 from networks import resnet50
+from peer_times import KEPT
 
 from aneforge.cost.constants import physique_of
 from aneforge.cost.estimate import estimate_program
@@ -117,22 +119,36 @@ def _bare_roofline(row: Sample) -> float | None:
 
 
 def beside_roofline(left_out: LeftOut) -> list[str]:
-    """The same rows by a spec-sheet roofline, by collection."""
+    """The same rows by a spec-sheet roofline, and those of them that the other package estimates, by collection."""
     lines = [
-        "| collection | rows | mean % | median % | typical factor | 90th % | factor of the roofline |",
-        "| --- " + "| ---: " * 6 + "|",
+        f"| collection | {' | '.join(HEAD[:5])} | roofline (rows) | other package (rows) | ours on these |",
+        "| --- " + "| ---: " * 8 + "|",
     ]
+    peer = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
     for network, words in ((False, "layers"), (True, "networks")):
         for name in COLLECTIONS:
             mine = left_out.of(
                 lambda row, name=name, network=network: (row.collection, row.network) == (name, network)
             )
-            mine = mine.of(lambda row: roofline(row) is not None)
             if mine.rows:
-                sheet_errors = [abs(math.log((roofline(row) or row.us) / row.us)) for row in mine.rows]
-                factor = math.exp(sum(sheet_errors) / len(sheet_errors))
-                lines.append(f"| {name}: {words} | {_figures(mine.errors)} | {factor:.2f} |")
+                sheet = [(roofline(row), row.us) for row in mine.rows]
+                sizes = [abs(math.log(us / measured)) for us, measured in sheet if us]
+                factor = f"{math.exp(sum(sizes) / len(sizes)):.2f} ({len(sizes)})" if sizes else "-"
+                lines.append(f"| {name}: {words} | {_figures(mine.errors)} | {factor} | {_beside(mine, peer)} |")
     return lines
+
+
+def _beside(mine: LeftOut, peer: Mapping[str, float]) -> str:
+    """The typical factor of the other package on the rows that it estimates, and ours on these."""
+    both = [
+        (error, math.log(peer[row.id] / row.us))
+        for row, error in zip(mine.rows, mine.errors, strict=True)
+        if row.id in peer
+    ]
+    if not both:
+        return "- | -"
+    ours, theirs = (math.exp(sum(map(abs, errors)) / len(both)) for errors in zip(*both, strict=True))
+    return f"{theirs:.2f} ({len(both)}) | {ours:.2f}"
 
 
 def page(rows: Sequence[Sample], errors: dict[str, dict[str, float]]) -> list[str]:
@@ -164,12 +180,15 @@ def page(rows: Sequence[Sample], errors: dict[str, dict[str, float]]) -> list[st
         for kind, mine in (("layers", layers(way)), ("networks", networks(way))):
             if mine.rows:
                 lines.append(f"| {words}: {kind} | {mine.figures()} |")
+    undisputed = layers("sources").of(lambda row: row.source not in samples.DISPUTED)
     lines += [
+        f"| {WAYS['sources']}, without the disputed sources: layers | {undisputed.figures()} |",
         "",
         "## By collection, the source left out, beside a roofline",
         "",
         f"The roofline is the longer of announced operations and published memory bandwidth, and {START_US:.0f} us to "
-        "start a call, on the same rows.",
+        "start a call, on the same rows. The other package is the public one of the same name (0.4.0), on the layers "
+        "that can be written with its functions (`bench/peer_times.py`).",
         "",
         *beside_roofline(ways["sources"]),
         "",
@@ -208,9 +227,10 @@ def page(rows: Sequence[Sample], errors: dict[str, dict[str, float]]) -> list[st
 
 
 def _about_rows(rows: Sequence[Sample]) -> str:
-    """The rows that are disputed, and what figures become without them."""
+    """How many rows are disputed, and why."""
     disputed = sum(row.source in samples.DISPUTED for row in rows)
-    return f"Of these rows {disputed} are of disputed sources ({', '.join(samples.DISPUTED)}), which count here."
+    why = "; ".join(f"{source}: {reason}" for source, reason in samples.DISPUTED.items())
+    return f"Of these rows {disputed} are of disputed sources ({why}), which count where nothing else is said."
 
 
 _PHONE, _MAC = "#0072b2", "#d55e00"

@@ -200,7 +200,7 @@ def _sample(split: Any, row: Mapping[str, Any]) -> Sample:
     ports, calls = [], 0
     for program in split.programs.values():
         first = len(works)
-        works += [_encoded(work, row) for work in work_of_program(program)]
+        works += [encoded(work, row["weight_enc"], row.get("act_dtype")) for work in work_of_program(program)]
         resident += residents_of(program)
         numbers = {place: first + step[0] for step in program.steps for place in step}
         steps += [numbers.get(place, first + place) for place in range(len(program.layers))]
@@ -240,14 +240,13 @@ def _off_the_engine(split: Any) -> float:
     return host + split.changes * fixed_costs()[0]["switch"]
 
 
-def _encoded(work: Work, row: Mapping[str, Any]) -> Work:
-    """A layer with its weights stored as the row says."""
-    bits = BITS.get(row["weight_enc"])
+def encoded(work: Work, name: str, activations: str | None = None) -> Work:
+    """A layer with its weights stored as a row names it."""
+    bits = BITS.get(name)
     if bits is None or work.kind not in ENCODED or not work.weight_bytes:
         return work
-    name = row["weight_enc"]
     form = "int8" if name == "int8" else "sparse" if name.startswith("sparse") else "palette"
-    integers = form == "int8" and str(row.get("act_dtype")).startswith("int8")
+    integers = form == "int8" and str(activations).startswith("int8")
     return replace(work, weight_bytes=work.weight_bytes * bits / 16, form=form, integers=integers)
 
 
@@ -283,14 +282,25 @@ class Timed:
         traits = [traits_of(find_target(target), chip) for target, chip in zip(targets, self.chips, strict=True)]
         self.traits = {name: np.array([each[name] for each in traits]) for name in traits[0]}
 
-    def us(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Microseconds of every sample, with factors of every chip."""
-        return self._both(*self._known(coefficients, own))[1]
+    def us(
+        self,
+        coefficients: Mapping[str, float],
+        own: Mapping[str, np.ndarray],
+        engine: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Microseconds of every sample, with factors of every chip; ``engine`` is that part of them, where it is
+        known."""
+        known, around = self._known(coefficients, own)
+        return self._whole(self._engine(known) if engine is None else engine, around)
+
+    def engine_us(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The engine's part of every sample."""
+        return self._engine(self._known(coefficients, own)[0])
 
     def engine_shares(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
         """The engine's share of the time of every sample."""
-        engine, whole = self._both(*self._known(coefficients, own))
-        return np.clip(engine / whole, 0.0, 1.0)
+        engine = self.engine_us(coefficients, own)
+        return np.clip(engine / self.us(coefficients, own, engine), 0.0, 1.0)
 
     def _known(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> tuple[Constants, Constants]:
         """The constants of the chip of every layer and of every sample."""
@@ -303,14 +313,15 @@ class Timed:
 
     def shipped(self, known: Constants) -> np.ndarray:
         """The same for samples of one chip with constants that are known."""
-        return self._both(known, known)[1]
+        return self._whole(self._engine(known), known)
 
-    def _both(self, known: Constants, around: Constants) -> tuple[np.ndarray, np.ndarray]:
-        """The engine's time and the whole call's."""
+    def _engine(self, known: Constants) -> np.ndarray:
         times = times_of(self.work, known, self.around).us
         steps = np.maximum.reduceat(times[self.order], self.first)
-        engine = np.bincount(self.row_of_step, steps, minlength=len(self.scope))
-        return engine, call_us(self.scope, engine, self.ports, around, self.calls) + self.host_us
+        return np.bincount(self.row_of_step, steps, minlength=len(self.scope))
+
+    def _whole(self, engine: np.ndarray, around: Constants) -> np.ndarray:
+        return call_us(self.scope, engine, self.ports, around, self.calls) + self.host_us
 
     def chip_constants(
         self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray], chip: str

@@ -299,7 +299,7 @@ def test_every_target_with_a_generation_has_a_basis():
         found = basis_of(each)
         assert all(width.factor(share) > 1 for width in found.widths.values() for share in (0.0, 0.5, 1.0))
         assert found.rule
-        assert found.measured == (found.chip in store.load("cost_fit")["chips"] and "one core" not in found.rule)
+        assert found.fitted == (found.chip in store.load("cost_fit")["chips"] and "one core" not in found.rule)
     measured, other = basis_of("M5 Pro"), basis_of("M3 Pro")
     (low, high), (least, most) = (each.interval(1.0, "host_call", 0.5) for each in (measured, other))
     assert least < low < high < most

@@ -31,15 +31,15 @@ def one_token(inputs, outputs, chip, encoding="fp16"):
     return predict({"chip": chip, "scope": "coreml_call", "layers": [layer], "weight_enc": encoding, **ends})
 
 
-@pytest.mark.parametrize("chip", ["M3", "M4", "M4 Max"])
+@pytest.mark.parametrize("chip", ["M3", "M4", "M5", "A17 Pro"])
 def test_weights_stream_slowly_on_multiples_of_1_mib(chip):
-    """The one place where less work takes longer: the 1 MiB erratum of the M3 and M4 generations (C69)."""
+    """The one place where less work takes longer: the 1 MiB erratum (C69; which chips have it: U220)."""
     slow, fast = one_token(4096, 2048, chip), one_token(4224, 2048, chip)
     assert slow > 1.25 * fast
     assert one_token(4096, 2048, chip, "int8") < fast, "stored in fewer bytes the share is another"
 
 
-@pytest.mark.parametrize("chip", ["M1", "M2 Pro", "M5 Max", "M6", "A17 Pro"])
+@pytest.mark.parametrize("chip", ["M1", "M2 Pro", "M4 Max", "M5 Max", "M6", "A16 Bionic"])
 def test_other_chips_do_not_have_the_erratum(chip):
     assert one_token(4096, 2048, chip) <= one_token(4224, 2048, chip)
 
@@ -65,7 +65,7 @@ def test_split_input_axis_is_faster_where_the_erratum_is_and_gives_the_numbers(t
     graph = apply_form(out, "split-input-axis")
     before, after = (af.estimate(each, target="m4", scope="coreml_call") for each in (out, graph))
     assert after < before / 1.2
-    free, changed = (af.estimate(each, target="m5", scope="coreml_call") for each in (out, graph))
+    free, changed = (af.estimate(each, target="m5-max", scope="coreml_call") for each in (out, graph))
     assert changed >= free
     feeds = {"x": np.random.default_rng(5).normal(size=(1, 4096))}
     (one,), (other,) = (list(af.run(each, "m4", feeds).only.outputs.values()) for each in (out, graph))
@@ -128,16 +128,18 @@ def test_a_sum_over_channels_turns_the_map():
 
 
 def test_e4m3_on_both_sides_counts_as_one_byte_without_the_winograd_form():
-    layer = {"op": "conv", "n": 1, "cin": 512, "cout": 512, "h": 64, "w": 64, "kh": 3, "kw": 3, "pad": [1, 1]}
-    times = [
-        predict({"chip": "A19 Pro", "scope": "slope", "layers": [{**layer, "wenc": encoding}], "dtype": dtype})
-        for encoding, dtype in (("w8a8", "int8"), ("fp8", "fp8"), ("fp16", "fp16"))
-    ]
-    assert times[0] < times[1] < times[2]
+    def us(kernel, encoding, dtype):
+        layer = {"op": "conv", "n": 1, "cin": 512, "cout": 512, "h": 64, "w": 64, "kh": kernel, "kw": kernel}
+        row = {"chip": "A19 Pro", "scope": "slope", "layers": [{**layer, "wenc": encoding}], "dtype": dtype}
+        return predict(row)
+
+    assert us(1, "w8a8", "int8") == pytest.approx(us(1, "fp8", "fp8"), rel=0.1)
+    assert us(1, "fp8", "fp8") < 0.8 * us(1, "fp16", "fp16")
+    assert us(3, "w8a8", "int8") < 0.8 * us(3, "fp8", "fp8"), "int8 has the Winograd form, e4m3 has not"
 
 
 def test_time_grows_with_every_size_off_the_erratum():
-    for chip in ("M1", "M5", "A15 Bionic"):
+    for chip in ("M1", "M5 Max", "A15 Bionic"):
         times = [one_token(inputs, 2048, chip) for inputs in range(1024, 9000, 512)]
         assert all(one <= other for one, other in itertools.pairwise(times)), chip
 

@@ -43,7 +43,12 @@ STEP = 1e-5
 TELLS = 0.05  # a row tells a constant if one per cent of it moves the row's time by so much of one per cent
 TELL = 3  # rows from which a machine or an engine has a factor of its own
 WELL = 8  # rows from which an engine is known well: another that fewer tell must not beat it
-LENT = ("weights", "spill")  # factors of the memory; those of calls and copies are not lent to other machines
+LENT = ("weights", "spill", "host_call")  # as constants.py lends them; other calls and copies are a machine's own
+AROUND = (
+    "phone_call", "newer_call", "mac_call", "coreml_call", "coreai_call", "app_call", "metal_call", "host_call",
+    "direct_call", "device_task", "host_in", "host_out", "host_in_published", "host_out_published", "coreml_io",
+)  # fmt: skip
+"""Constants of the call around the engine, whose own time they do not change."""
 CALLS = ("coreml_call", "coreai_call", "direct_call", "host_call")
 ODD = float(np.log(2))  # a Mac's call that one source alone sees this far from the law is its tool's (C73)
 TIMES = ("layer", "device_task", "int8_bytes", "palette_bytes", "sparse_bytes")  # the engine is better with less
@@ -95,24 +100,28 @@ class Fit:
         own = dict(zip(ENGINE, engines[:, self.generation], strict=True)) | dict(zip(MACHINE, machines, strict=True))
         return dict(zip(COEFFICIENTS, coefficients.tolist(), strict=True)), own
 
-    def errors(self, x: np.ndarray) -> np.ndarray:
+    def errors(self, x: np.ndarray, engine: np.ndarray | None = None) -> np.ndarray:
         """The logarithm of predicted over measured."""
-        return np.log(self.timed.us(*self.constants(x))) - self.measured
+        return np.log(self.timed.us(*self.constants(x), engine)) - self.measured
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
         """By differences. A row depends on the factors of one chip, so one step serves all chips."""
-        base, found = self.errors(x), np.zeros((len(self.rows), len(x)))
-        places = np.arange(len(x))
+        engine = self.timed.engine_us(*self.constants(x))
+        base, slopes = self.errors(x, engine), np.zeros((len(self.rows), len(x)))
+        places, every = np.arange(len(x)), np.arange(len(self.rows))
         single, engines, machines = self.blocks(places)
-        for place in single:
-            found[:, place] = self._slope(x, places == place, base)
-        for block, of_row in ((engines, self.generation[self.owner]), (machines, self.owner)):
-            for line in block:
-                found[np.arange(len(base)), line[of_row]] = self._slope(x, np.isin(places, line), base)
-        return found
-
-    def _slope(self, x: np.ndarray, moved: np.ndarray, base: np.ndarray) -> np.ndarray:
-        return (self.errors(x + STEP * moved) - base) / STEP
+        by_row = (engines, list(ENGINE), self.generation[self.owner]), (machines, list(MACHINE), self.owner)
+        lines = [
+            (name, np.array([place]), np.zeros(len(every), int))
+            for name, place in zip(COEFFICIENTS, single, strict=True)
+        ]
+        lines += [
+            (name, line, of_row) for block, names, of_row in by_row for name, line in zip(names, block, strict=True)
+        ]
+        for name, line, of_row in lines:
+            moved = self.errors(x + STEP * np.isin(places, line), engine if name in AROUND else None)
+            slopes[every, line[of_row]] = (moved - base) / STEP
+        return slopes
 
     def solved(self, start: np.ndarray | None = None, kept: np.ndarray | None = None, most: int = 30) -> np.ndarray:
         rows = np.ones(len(self.rows), bool) if kept is None else kept
@@ -146,8 +155,8 @@ class Fit:
         return fitted
 
     def _settle_machines(self, machines: np.ndarray, counts: np.ndarray, left: np.ndarray, kept: np.ndarray) -> None:
-        """A machine with no row left takes its neighbour's factors of the memory. Calls and copies are nobody's but
-        the machine's (C73); what its rows do not tell follows the law."""
+        """A machine with no row left takes its neighbour's factors of the memory and of a call from Python (U230).
+        Other calls and copies are nobody's but the machine's (C73); what its rows do not tell follows the law."""
         first = len(self.first) - machines.size
         for number, chip in enumerate(self.chips):
             other = number if left[number] else self.chips.index(self._neighbour(chip, left))

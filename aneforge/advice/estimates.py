@@ -16,6 +16,7 @@ from aneforge.cost.calls import APP_SCOPE, DEFAULT_SCOPE
 from aneforge.cost.elsewhere import unit_bands, where_to_run
 from aneforge.cost.estimate import Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.cost.machines import copy_rate
+from aneforge.cost.order import Slower, Timed, slower_and_newer
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chip_of
 from aneforge.process import quiet_collector
@@ -130,6 +131,14 @@ class Estimates(ByChip[Estimate]):
         """The changes that would help most on each chip, each with its own estimate; empty where none were asked."""
         return advise(self.study.with_chips(list(self)), self._changes)
 
+    @cached_property
+    def slower_and_newer(self) -> list[Slower]:
+        """The chips that are slower than an older one of their line, with the cause."""
+        splits = self.study.timed()
+        return slower_and_newer(
+            {name: Timed(estimate, list(splits[name].programs.values())) for name, estimate in self.items()}
+        )
+
     def in_order(self) -> dict[str, Estimate | AneforgeError]:
         """Every chip that was asked for: its estimate, or why there is none."""
         both: dict[str, Estimate | AneforgeError] = {**self, **self.refused}
@@ -149,6 +158,7 @@ class Estimates(ByChip[Estimate]):
             },
             "refused": {name: str(error) for name, error in self.refused.items()},
             "advice": {name: advice.to_json() for name, advice in self.advice.items()},
+            "slower_and_newer": [one._asdict() for one in self.slower_and_newer],
             "first_call": {
                 name: first_call_json(estimate, self._weight_bytes(name)) for name, estimate in self.items()
             },
@@ -167,6 +177,7 @@ class Estimates(ByChip[Estimate]):
             yield self._table()
         yield from self._verdicts()
         if len(self):
+            yield from self._order()
             yield self._widths()
             yield from self._elsewhere()
         split = [wrapped(f"{one.basis.label}: {one.in_words()}") for one in self.values() if one.parts]
@@ -185,6 +196,15 @@ class Estimates(ByChip[Estimate]):
                 yield _basis_text(estimate)
             if layers or everything:
                 yield _layers_text(estimate, everything)
+
+    def _order(self) -> Iterator[str]:
+        """Why a newer chip is slower than an older one of its line, where one is."""
+        lines = [
+            wrapped(f"{chip_label(one.newer)} is slower than {chip_label(one.older)}: {one.because}")
+            for one in self.slower_and_newer
+        ]
+        if lines:
+            yield "\n".join(lines)
 
     def _widths(self) -> str:
         """What makes the intervals wide, where it is the same for several chips in one line."""

@@ -110,7 +110,8 @@ def constants_by_law(known: Mapping[str, Any], chip: Physique, own: Mapping[str,
     return {name: law(known, chip) * own.get(name, 1.0) for name, law in LAWS.items()}
 
 
-_LENT = ("weights", "spill")  # the factors of a machine's memory, which its neighbours take
+_LENT = ("weights", "spill", "host_call")
+"""The factors of a machine that its neighbours take: of its memory, and of a call from Python (U230)."""
 
 _SOURCE = ("silicon",)  # the public measurements that the fit reads
 
@@ -202,7 +203,7 @@ def _basis(target_name: str, product: str | None) -> Basis:
     physique = physique_of(name, share)
     shared = document["shared"]["constants"]
     engine = _engine(document, target, source)
-    # Calls and copies are the machine's own: another product does not have them (C73).
+    # Other calls and the copies are the machine's own: another product does not have them (C73).
     machine = record["own"] if own else {key: record["own"][key] for key in _LENT}
     chip = constants_by_law(shared, physique, {**machine, **engine["own"]})
     # A framework's call starts the engine's own program too, so the latter alone is no slower (U226).
@@ -243,8 +244,18 @@ def physique_of(product: str, share: float = 1.0) -> Physique:
     """What is published of a product's engine and memory; ``share`` of it for an engine of fewer cores."""
     record = store.load("products")["products"][product]
     macs, memory, stream = record["tops"] * 1e6 / 2, record["memory"] * 1e3, record.get("stream", 0.0) * 1e3
-    copy = record.get("copy", 0.0) * 1e3
-    return Physique(macs * share, memory * share, record["class"] == "phone", record["year"], stream * share, copy)
+    phone, copy = record["class"] == "phone", 0.0 if record["class"] == "phone" else _published_copies(product)
+    return Physique(macs * share, memory * share, phone, record["year"], stream * share, copy)
+
+
+def _published_copies(product: str) -> float:
+    """Bytes per microsecond of a host's copies: those of the machine, else of the nearest neighbour of which they are
+    published (U230)."""
+    products, seen = store.load("products")["products"], set[str]()
+    while product not in seen and "copy" not in products[product]:
+        seen.add(product)
+        product = products[product]["like"]
+    return products[product].get("copy", 0.0) * 1e3
 
 
 def traits_of(target: Target, product: str) -> dict[str, Any]:

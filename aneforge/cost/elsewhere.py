@@ -34,7 +34,7 @@ class UnitBand:
         return {"us": [self.low, self.high], "energy_mj": energy, "source": list(self.source), "choice": self.choice}
 
     def __str__(self) -> str:
-        energy = "" if self.energy_mj is None else f", {self.energy_mj[0]:.2g} to {self.energy_mj[1]:.2g} mJ"
+        energy = "" if self.energy_mj is None else f", {_amount(self.energy_mj[0])} to {_amount(self.energy_mj[1])} mJ"
         return f"{self.unit} {self.low:,.0f} to {self.high:,.0f} us{energy} ({self.choice})"
 
 
@@ -92,7 +92,7 @@ def where_to_run(estimate: Estimate) -> str:
     if not bands:
         return ""
     low, high = estimate.interval
-    energy = "" if estimate.energy_mj is None else f", {estimate.energy_mj:.2g} mJ"
+    energy = "" if estimate.energy_mj is None else f", {_amount(estimate.energy_mj)} mJ"
     middles = {"engine": estimate.us, **{band.unit: sqrt(band.low * band.high) for band in bands}}
     best = min(middles, key=middles.__getitem__)
     ranges = {"engine": (low, high), **{band.unit: (band.low, band.high) for band in bands}}
@@ -101,3 +101,8 @@ def where_to_run(estimate: Estimate) -> str:
     doubt = f" (the bands overlap with the {' and the '.join(overlapping)}: time it there too)" if overlapping else ""
     units = "; ".join(map(str, bands))
     return f"{verdict}{doubt}. Engine {low:,.0f} to {high:,.0f} us{energy}; {units}"
+
+
+def _amount(number: float) -> str:
+    """Two digits, and never a power of ten."""
+    return f"{number:.2g}" if number < 10 else f"{number:,.0f}"

@@ -15,7 +15,7 @@ from aneforge.chips.costs import watts_by_data
 from aneforge.chips.names import chip_label
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import Schedule
-from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Ports, Roof, call_us, check_scope
+from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Constants, Ports, Roof, call_us, check_scope
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, Times, columns_of, times_of
 from aneforge.cost.machines import with_copies
@@ -230,17 +230,27 @@ def ports_of(program: Program, stay: Collection[str] = ()) -> Ports:
     return Ports.of(*shapes)
 
 
-def _times(program: Program, basis: Basis, converted: bool) -> Times:
+def _times(program: Program, known: Constants, converted: bool) -> Times:
     """The time of each different demand. Layers that do the same take the same time, which is worked out once."""
     kinds, _ = demands_of(program)
     resident = np.array([stays for _, stays in kinds], bool)
     around = Surroundings(resident, converted=converted)
-    return times_of(columns_of([work for work, _ in kinds]), basis.constants, around)
+    return times_of(columns_of([work for work, _ in kinds]), known, around)
+
+
+def engine_and_call_us(
+    program: Program, known: Constants, scope: str, stay: Collection[str] = ()
+) -> tuple[float, float]:
+    """The engine's time and the whole call's with these constants, without an estimate of each layer."""
+    us_of, (_, kind_of) = _times(program, known, scope in CONVERTED).us.tolist(), demands_of(program)
+    engine_us = sum([max([us_of[kind_of[place]] for place in step]) for step in program.steps])
+    calls = max(1, len(program.segments))
+    return engine_us, float(call_us(scope, engine_us, ports_of(program, stay), known, calls))
 
 
 def _alone(program: Program, basis: Basis, converted: bool) -> list[LayerEstimate]:
     """Every layer by itself."""
-    (kinds, kind_of), times = demands_of(program), _times(program, basis, converted)
+    (kinds, kind_of), times = demands_of(program), _times(program, basis.constants, converted)
     facts = [
         (us, bound, work.flops, work.traffic)
         for us, bound, (work, _) in zip(times.us.tolist(), times.bounds(), kinds, strict=True)
@@ -294,11 +304,7 @@ class DispatchFloorWarning(UserWarning):
 
 def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     """A warning where nearly all of a call would be the starting of it; whether there was one."""
-    basis = basis_of(program.target)
-    us_of, (_, kind_of) = _times(program, basis, DEFAULT_SCOPE in CONVERTED).us.tolist(), demands_of(program)
-    engine_us = sum([max([us_of[kind_of[place]] for place in step]) for step in program.steps])
-    calls = max(1, len(program.segments))
-    us = float(call_us(DEFAULT_SCOPE, engine_us, ports_of(program), basis.constants, calls))
+    engine_us, us = engine_and_call_us(program, basis_of(program.target).constants, DEFAULT_SCOPE)
     return warn_if_at_floor(program, engine_us, us, stacklevel + 1)
 
 
