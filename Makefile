@@ -142,6 +142,8 @@ docs-measured: $(VENV)/.installed-dev
 	mv $(VENV)/page.md $(REFERENCE)/verdict-accuracy.md
 	$(BIN)/python bench/cost.py $(FACTS) --markdown --plot $(REFERENCE)/pictures/networks.svg > $(VENV)/page.md
 	mv $(VENV)/page.md $(REFERENCE)/cost-accuracy.md
+	$(BIN)/python bench/decoders.py $(FACTS) --markdown > $(VENV)/page.md
+	mv $(VENV)/page.md $(REFERENCE)/decoder-accuracy.md
 
 # The pictures of the report's page in docs/pictures, taken in a browser (see test-page).
 pictures: $(VENV)/.installed-page $(VENV)/.installed-onnx

@@ -20,7 +20,7 @@ from aneforge.chips import store
 from aneforge.chips.names import target as find_target
 from aneforge.cost.calls import Constants, Ports, call_us
 from aneforge.cost.constants import Physique, constants_by_law, physique_of, traits_of
-from aneforge.cost.evaluate import NOT_FITTED, ports_of, read_rows, scope_of, surroundings_of
+from aneforge.cost.evaluate import NOT_FITTED, calls_of, ports_of, read_rows, scope_of, surroundings_of
 from aneforge.cost.layers import Surroundings, columns_of, times_of
 from aneforge.cost.parts import host_band
 from aneforge.cost.program import residents_of, work_of_program
@@ -127,7 +127,7 @@ def layers(facts: Path) -> list[Sample]:
                 Sample(
                     row["id"], row["workload"], row["chip"], row["target"], row["latency_us"], row["op_class"],
                     row["source"], row["quality"], False, scope, works, surroundings_of(row, works, scope),
-                    range(len(works)), ports_of(row), int(row.get("dispatches") or 1),
+                    range(len(works)), ports_of(row), calls_of(row),
                     watts=float(row.get("ane_w") or 0.0), row={**row, "collection": name.partition("/")[0]},
                 )
             )  # fmt: skip

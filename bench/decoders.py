@@ -1,8 +1,8 @@
 """Language models: published rates of decoding and of prompts against estimates.
 
-``python bench/decoders.py FACTS`` prints every rate of ``third/llm_limits.json`` whose model is an ordinary decoder of
-published sizes, beside the estimate of the same model on the same chip, and the laws that the rates show: how a step
-grows with the compiled length of its cache, what fewer programs gain, and what a prompt of many rows costs.
+``python bench/decoders.py FACTS --markdown`` prints every rate of ``third/llm_limits.json`` whose model is an ordinary
+decoder of published sizes, beside the estimate of the same model on the same chip, and the laws that the rates show:
+how a step grows with the compiled length of its cache, what fewer programs gain, and what a prompt of many rows costs.
 
 A model is its block, repeated, and its head, each compiled as users' graphs are: the cache is a state, or an input and
 an output, as the source's programs have it. Nothing here is fitted; none of these rates is among the fitted rows.
@@ -18,7 +18,7 @@ import statistics
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ import cost_samples as samples
 import numpy as np
 
 import aneforge as af
-from aneforge import text
 from aneforge.chips import store
 from aneforge.compiler.program import Program
 from aneforge.cost.calls import Constants, Ports, call_us
@@ -233,66 +232,102 @@ def prompts(cases: Sequence[Case]) -> list[Judged]:
     return results
 
 
-def table(title: str, judged: Sequence[Judged], disputed: Sequence[str] = ()) -> str:
-    headers = ("id", "model", "chip", "weights", "context", "calls", "published", "estimated", "ratio")
+def table(judged: Sequence[Judged]) -> list[str]:
+    headers = ("id", "model", "chip", "weights", "context", "programs", "published", "estimated", "ratio")
     rows = [
-        (case.row["id"], case.row["model"], case.chip, case.stored, case.context, case.calls, f"{seen:.1f}",
-         f"{ours:.1f}", f"{ours / seen:.2f}")
+        (case.row["id"], case.row["model"], case.chip, case.stored, f"{case.context:,}", str(case.calls),
+         f"{seen:,.1f}", f"{ours:,.1f}", f"{ours / seen:.2f}")
         for case, seen, ours in judged
     ]  # fmt: skip
-    certain = [(seen, ours) for case, seen, ours in judged if case.row["id"] not in disputed]
-    lines = [f"{title}, tokens per second", text.columns(headers, rows), figures("all", [pair[1:] for pair in judged])]
-    return "\n".join([*lines, *([figures(f"without {', '.join(disputed)}", certain)] if disputed else [])])
+    return _markdown(headers, rows, texts=4)
 
 
-def figures(what: str, pairs: Sequence[tuple[float, float]]) -> str:
-    errors = [abs(math.log(ours / seen)) for seen, ours in pairs]
-    sizes = [100 * abs(ours / seen - 1) for seen, ours in pairs]
-    typical = math.exp(statistics.mean(errors))
-    return f"{what}: {len(pairs)} rates, typical factor {typical:.2f}, median {statistics.median(sizes):.0f} %"
+def figures(what: str, judged: Sequence[Judged]) -> str:
+    ratios = [ours / seen for _, seen, ours in judged]
+    typical = math.exp(statistics.mean(abs(math.log(ratio)) for ratio in ratios))
+    middle = 100 * statistics.median(abs(ratio - 1) for ratio in ratios)
+    return f"{what}: {len(ratios)} rates, typical factor {typical:.2f}, median error {middle:.0f} %."
 
 
-DISPUTED = ("LR10",)
-"""LR10: another page of the same source says three times as much (C89)."""
+DISPUTED = ("LR10",)  # another page of the same source says three times as much (C89)
+LENGTHS = (1024, 2048, 4096)
 
 
-def laws() -> str:
+def laws() -> list[str]:
     """What the rates show beside their size, as published and as estimated."""
-    bonsai = DECODERS["Ternary Bonsai 1.7B"]
-    llama = DECODERS["Llama-3.2-3B"]
-    steps = [1e6 / step_us(Case({}, bonsai, "M4 Max", "lut4", length, 2, False, "coreml_call")) for length in LENGTHS]
-    states = [step_us(Case({}, llama, "M4 Max", "lut8", 2048, 4, state, "coreml_call")) for state in (True, False)]
-    calls = [step_us(Case({}, llama, "A19 Pro", "lut4", 2048, count, True, "coreml_call")) for count in (4, 3)]
-    one = Case({}, llama, "M4 Max", "lut4", 2048, 3, True, "coreml_call")
+    bonsai, llama = DECODERS["Ternary Bonsai 1.7B"], DECODERS["Llama-3.2-3B"]
+    one = Case({}, llama, "M4 Max", "lut4", 2048, 4, True, "coreml_call")
+    phone = replace(one, chip="A19 Pro")
+    by_length = [
+        1e6 / step_us(replace(one, model=bonsai, context=length, calls=2, as_state=False)) for length in LENGTHS
+    ]
     rows = [
-        ("LL01", "1,024, 2,048 and 4,096 places of cache, handed in and out, M4 Max", "24.1, 9.4, 4.9 tokens/s",
-         ", ".join(f"{rate:.1f}" for rate in steps)),
-        ("LL03", "3 programs instead of 4, A19 Pro", "1.08 times the rate", f"{calls[0] / calls[1]:.2f}"),
+        ("LL01", "a cache of 1,024, 2,048 and 4,096 places, handed in and out, M4 Max", "24.1, 9.4, 4.9 tokens/s",
+         ", ".join(f"{rate:.1f}" for rate in by_length)),
+        ("LL03", "3 programs instead of 4, A19 Pro", "1.08 times the rate",
+         f"{step_us(phone) / step_us(replace(phone, calls=3)):.2f}"),
         ("LL04", "a cache as state instead of in and out, 2,048 places, M4 Max", "1.3 to 3.3 times the rate",
-         f"{states[1] / states[0]:.2f}"),
-        ("LL07", "prompts by 8 rows instead of one by one, M4 Max", "7.1 to 7.8 times the rate",
+         f"{step_us(replace(one, as_state=False)) / step_us(one):.2f}"),
+        ("LL07", "a prompt by 8 rows instead of one by one, M4 Max", "7.1 to 7.8 times the rate",
          f"{8 * step_us(one) / step_us(one, 8):.2f}"),
     ]  # fmt: skip
-    return "\n".join(["laws", text.columns(("id", "what changes", "published", "estimated"), rows)])
+    return _markdown(("id", "what changes", "published", "estimated"), rows, texts=4)
 
 
-LENGTHS = (1024, 2048, 4096)
+def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> list[str]:
+    """A table whose first columns are words and whose others are numbers."""
+    line = "| " + " | ".join("---" if place < texts else "---:" for place in range(len(headers))) + " |"
+    return [f"| {' | '.join(headers)} |", line, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def page(rates: Sequence[Mapping[str, Any]]) -> list[str]:
+    cases = [case for row in rates if (case := Case.of(row))]
+    steps, long = decoding(cases), prompts(cases)
+    certain = [one for one in steps if one[0].row["id"] not in DISPUTED]
+    return [
+        "<!-- Generated by `python bench/decoders.py FACTS --markdown`: change its source, not this page. -->",
+        "",
+        "# How good the rates of language models are",
+        "",
+        "Published rates of language models, in tokens per second, beside the estimates of the same models on the "
+        "same chips. Nothing was fitted to these rates. A model is its block, repeated, and its head in 16 pieces; "
+        "the cache has the compiled length, and of Core AI the length of the bucket that the tokens need. "
+        f"{len(rates) - len(cases)} of {len(rates)} published rates are left out: models of other kinds (linear "
+        "attention, convolutions), a chip, cache or weights that are not named, or a GPU.",
+        "",
+        "## Decoding, one token at a time",
+        "",
+        *table(steps),
+        "",
+        f"{figures('All', steps)} {figures('Without LR10, which is disputed (C89)', certain)}",
+        "",
+        "Rates of one model on one chip differ by up to 1.4 here (LR39, LR41, LR47, LR50: versions of a program and "
+        "of the system), which no estimate knows.",
+        "",
+        "## Prompts",
+        "",
+        *table(long),
+        "",
+        figures("All", long),
+        "",
+        "## What the rates show beside their size",
+        "",
+        *laws(),
+        "",
+        "LL01 is of an M-series Mac that is not named, and of a cache written with a mask, which reads and writes all "
+        "of it in each layer. The estimate is of a cache that is shifted, and falls more slowly.",
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Published rates of language models against estimates.")
     parser.add_argument("facts", type=Path, help="the folder that holds third/llm_limits.json")
+    parser.add_argument("--markdown", action="store_true", help="print the page (which is all that is printed anyway)")
     chosen = parser.parse_args()
-    document = json.loads((chosen.facts / "third" / "llm_limits.json").read_text(encoding="utf-8"))
-    cases = [case for row in document["rates"] if (case := Case.of(row))]
-    print(table("decoding", decoding(cases), DISPUTED))
-    print()
-    print(table("prompts", prompts(cases)))
-    print()
-    print(laws())
-    others = len(document["rates"]) - len(cases)
-    print(f"\n{others} of {len(document['rates'])} rates are of other kinds of models, of chips, caches or weights")
-    print("that are not named, or of a GPU.")
+    file = chosen.facts / "third" / "llm_limits.json"
+    if not file.is_file():
+        parser.error(f"{chosen.facts}: no third/llm_limits.json in this folder")
+    print("\n".join(page(json.loads(file.read_text(encoding="utf-8"))["rates"])))
     return 0
 
 

@@ -78,6 +78,7 @@ COMMANDS = {
     ],
     "measure cost": ["measure cost times.json"],
     "measure gate": ["measure gate verdicts.json"],
+    "measure machine": ["measure machine 16384:151 262144:284 4194304:2410 --target m4"],
     "export": ["export examples/convnet.plist --out again.plist --target m1", f"export {SMALL} --out small.txt"],
     "ci record": [f"ci record {SMALL} --target m1,m5 --skip numerics --baseline small.json"],
     "ci check": [

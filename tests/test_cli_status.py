@@ -84,6 +84,7 @@ FINE = {
     "contribute": "contribute plan.json --target m1 --os 'macOS 26.1' -o rows.json",
     "measure cost": "measure cost times.json",
     "measure gate": "measure gate verdicts.json",
+    "measure machine": "measure machine 16384:151 4194304:2410 --target m4",
     "lifecycle": "lifecycle net.py --target m1",
     "export": "export net.py -o net.plist",
     "ci record": "ci record net.py --target m1 --skip numerics",

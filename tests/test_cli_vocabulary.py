@@ -154,6 +154,7 @@ TAKES = {
     ("plot",): (("plot", "net.py", "chips", "--out", "x.svg", "--target", "{}"), True),
     ("explain",): (("explain", "E01", "--model", "net.py", "--target", "{}"), False),
     ("lifecycle",): (("lifecycle", "net.py", "--target", "{}"), True),
+    ("measure", "machine"): (("measure", "machine", "16384:151", "4194304:2410", "--target", "{}"), False),
     ("export",): (("export", "net.py", "--out", "x.mlpackage", "--target", "{}"), False),
     ("ci", "record"): (("ci", "record", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
     ("ci", "check"): (("ci", "check", "net.py", "--target", "{}"), True),

@@ -19,6 +19,7 @@ DOCS = write_docs.DOCS
 INDEX = DOCS / "index.md"
 BY_SCRIPT = {
     "reference/cost-accuracy.md": "python bench/cost.py FACTS --markdown",
+    "reference/decoder-accuracy.md": "python bench/decoders.py FACTS --markdown",
     "reference/verdict-accuracy.md": "python bench/verdicts.py VERDICTS.json MORE.json --markdown",
     "reference/networks.md": "python bench/exported.py FOLDER --markdown",
     "reference/pictures/networks.svg": "python bench/cost.py FACTS --plot",
@@ -27,6 +28,7 @@ BY_SCRIPT = {
 FACTS = write_docs.ROOT.parent / "shared" / "facts"
 MEASURED = {
     "cost-accuracy.md": ("cost.py", FACTS),
+    "decoder-accuracy.md": ("decoders.py", FACTS),
     "verdict-accuracy.md": (
         "verdicts.py",
         FACTS / "silicon/verdicts_train.json",

@@ -322,8 +322,8 @@ def test_chips_share_the_time_scale():
 
 
 def test_bars_and_whiskers_are_the_numbers():
-    fitted = replace(basis_of("m1"), measured=True, rows=7)
-    extrapolated = replace(basis_of("m4"), measured=False, taken_from="M1")
+    fitted = replace(basis_of("m1"), fitted=True, rows=7)
+    extrapolated = replace(basis_of("m4"), fitted=False, taken_from="M1")
     chips = {
         "m1": replace(made([400.0]), basis=fitted),
         "m4": replace(made([150.0]), basis=extrapolated),

@@ -56,7 +56,8 @@ COEFFICIENTS: dict[str, tuple[float, float, str]] = {
     "second_operand": (3.0, 0.12, "elements of work for one"),
     "small_norm": (3e4, 0.12, "elements of a norm at which it takes half of its usual time for each"),
     "ranked_start": (9.0, 0.12, "us beyond the smallest calls"),
-    "ranked_row": (70.0, 0.12, "us for each row but the first"),
+    "ranked_element": (0.007, 0.12, "us for each number: 128 and 2,048 of them"),
+    "streamed": (1.0, 0.3, "as what products spill"),
 }
 ENGINE: dict[str, float] = {
     "macs": 1.5, "copy": 0.5, "l2": 0.8, "planar": 0.8, "norms": 0.8, "layer": 0.6, "device_task": 0.5, "linear": 0.8,

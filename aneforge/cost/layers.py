@@ -141,7 +141,10 @@ def times_of(work: Columns, known: Constants, around: Surroundings | None = None
     around = around or Surroundings()
     product, free = work.is_a("conv", "linear", "bmm"), work.is_a("view", "absorbed")
     engines = engines_of(work, known, around.engines)
-    compute = np.where(product, compute_us(work, known, engines), planar_us(work, known, around.converted))
+    planar = np.maximum(
+        planar_us(work, known, around.converted), np.where(around.resident, 0.0, streamed_us(work, known))
+    )
+    compute = np.where(product, compute_us(work, known, engines), planar)
     weights = weights_us(work, known, around.marginal)
     passes = reread_us(work, known, engines)
     moved = on_chip_us(work, known) + np.where(around.resident, 0.0, spilled_us(work, known))
@@ -257,8 +260,7 @@ def planar_us(work: Columns, known: Constants, converted: np.ndarray | bool = Fa
     time = time + work.turned * shared["turned_place"]
     time = np.where(work.is_a("copy"), work.lines / chip["copy"], time)
     time = np.where(work.is_a("argmax"), shared["ranked_start"], time)
-    ranked = shared["ranked_start"] + np.maximum(work.rows - 1, 0) * shared["ranked_row"]
-    time = np.where(work.is_a("topk"), ranked, time)
+    time = np.where(work.is_a("topk"), shared["ranked_start"] + work.elements * shared["ranked_element"], time)
     # The native attention layer goes head by head, at a rate of its own (four published calls of one chip).
     attention = work.rows * shared["attention_head"] + work.macs / shared["attention_macs"]
     return np.where(work.is_a("sdpa"), attention, time)
@@ -271,6 +273,17 @@ def on_chip_us(work: Columns, known: Constants) -> np.ndarray:
 
 
 def spilled_us(work: Columns, known: Constants) -> np.ndarray:
-    """What a product reads and makes beyond the working set goes out and in again. Planar layers do not wait."""
-    beyond = np.maximum(0.0, work.bytes_in + work.bytes_out - known.shared["working_set"])
-    return np.where(work.is_a("conv", "linear", "bmm"), beyond / known.chip["spill"], 0.0)
+    """What a product reads and makes beyond the working set goes out and in again."""
+    return np.where(work.is_a("conv", "linear", "bmm"), _beyond(work, known) / known.chip["spill"], 0.0)
+
+
+def streamed_us(work: Columns, known: Constants) -> np.ndarray:
+    """What goes element by element and is too large to stay comes from memory and goes there: such a layer takes no
+    less than that, as attention maps of large batches show. Copies are timed with their way."""
+    rate = known.chip["spill"] * known.shared["streamed"]
+    return np.where(work.is_a("copy", "sdpa", "topk", "argmax"), 0.0, _beyond(work, known) / rate)
+
+
+def _beyond(work: Columns, known: Constants) -> np.ndarray:
+    """Bytes in and out beyond what stays on the chip."""
+    return np.maximum(0.0, work.bytes_in + work.bytes_out - known.shared["working_set"])

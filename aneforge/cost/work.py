@@ -61,7 +61,7 @@ class Work:
     """Neither stride nor dilation."""
     elements: int = 0
     rows: int = 1
-    """Of a ranking the lines that are ranked one by one, of an attention its heads."""
+    """Of a native attention its heads."""
     operands: int = 1
     turned: int = 0
     """Places of a map whose channels are summed up: the engine turns them first (C79)."""
@@ -221,7 +221,6 @@ def _planar(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
         bytes_out=2.0 * prod(out_shape),
         lines=operands * in_lines(shape) + in_lines(out_shape),
         elements=elements,
-        rows=elements // shape[-1],
         operands=operands,
         turned=turned_places(shape, out_shape) if layer["op"].startswith("reduce") else 0,
     )

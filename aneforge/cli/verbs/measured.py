@@ -77,7 +77,7 @@ def measure_machine(
     target: Annotated[str, chip_option("The chip of that machine.")],
     as_json: AsJson = False,
 ) -> None:
-    """Work out how fast a machine's host copies, from the times of one relu at growing sizes.
+    """Estimate how fast a machine's host copies, from the times of one relu at growing sizes.
 
     The copies belong to the machine and not to its engine: two machines with the same chip differ by a factor of 2.5.
     Time a model that is one relu of fp16 numbers, in calls from Python with arrays, at three sizes or more (say 2**14,
@@ -86,6 +86,7 @@ def measure_machine(
 
     Examples:
       aneforge measure machine 16384:151 262144:284 4194304:2410 --target m4
+      aneforge measure machine 65536:180 1048576:760 --target m1 --json
     """
     from aneforge.cli import measure_machine as command
 
