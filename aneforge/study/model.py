@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -251,11 +251,26 @@ class Model:
         done.outputs = {port.name: port.from_ndchw(done.outputs[port.name]) for port in self.program.outputs}
         return done
 
-    def batch(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Iterator[Run]:
-        """Simulate on many inputs: arrays by name with one more axis in front. Runs come in order, as they are done,
-        and each has the bits it would have alone; several are under way at a time where there are CPUs for them."""
+    def batch(
+        self, feeds: Mapping[str, np.ndarray] | Iterable[Mapping[str, np.ndarray]], trace: bool = False
+    ) -> Iterator[Run]:
+        """Simulate on many inputs: arrays by name with one more axis in front, or samples one at a time, which are
+        read as they are needed. Runs come in order, as they are done, and each has the bits it would have alone;
+        several are under way at a time where there are CPUs for them."""
         plan = self._plan
-        arrays = {name: np.asarray(array) for name, array in self._by_name((), dict(feeds)).items()}
+        if isinstance(feeds, Mapping):
+            samples = self._rows(self._by_name((), {str(name): array for name, array in feeds.items()}))
+        else:
+            samples = (self._by_name((), dict(sample)) for sample in feeds)
+        if any(op.kind == "state" for op in self.program.module.ops):  # each run starts with what the last one left
+            return (self.run(sample, trace) for sample in samples)
+        laid_out = (self._feeds(sample) for sample in samples)
+        return (self._in_user_shapes(done) for done in plan.run_each(laid_out, trace))
+
+    @staticmethod
+    def _rows(feeds: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+        """The samples of arrays whose first axis counts them."""
+        arrays = {name: np.asarray(array) for name, array in feeds.items()}
         if not arrays:
             raise AneforgeError("inputs: a batch needs at least one input, whose first axis counts the runs.")
         counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
@@ -263,10 +278,7 @@ class Model:
             lengths = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise AneforgeError(f"inputs: a batch needs one length along the first axis of all inputs, not {lengths}.")
         count = next(iter(counts.values()))
-        if any(op.kind == "state" for op in self.program.module.ops):  # each run starts with what the last one left
-            return (self.run({name: array[place] for name, array in arrays.items()}, trace) for place in range(count))
-        samples = (self._feeds({name: array[place] for name, array in arrays.items()}) for place in range(count))
-        return (self._in_user_shapes(done) for done in plan.run_each(samples, trace))
+        return ({name: array[place] for name, array in arrays.items()} for place in range(count))
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> Any:
         """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, returned as float32
