@@ -176,8 +176,8 @@ def test_samples_that_cannot_be_used_are_counted_or_refused():
     result = af.evaluate_model(small(), data, "m1")
     assert result.samples == 3
     assert [*result.failed] == [2, 4]
-    assert "7) is not a class number from 0 to 2" in result.failed[2]
-    with pytest.raises(SampleError, match=r"sample 2: label .*7.* is not a class number from 0 to 2"):
+    assert "7) is not a class; expected a whole number from 0 to 2" in result.failed[2]
+    with pytest.raises(SampleError, match=r"sample 2: label .*7.* is not a class; expected"):
         af.evaluate_model(small(), data, "m1", strict=True)
 
 
@@ -278,7 +278,7 @@ def test_folders_and_manifests_of_arrays(tmp_path):
     assert [listed.read(n).label for n in (0, 1)] == [2, 1]
     assert np.array_equal(listed.read(1).feeds["x"][0], x[1])
     manifest.write_text("path,label\na.npy,cat\n")
-    with pytest.raises(AneforgeError, match="label 'cat' is not a class number"):
+    with pytest.raises(AneforgeError, match="label 'cat' is not a class"):
         open_data(manifest, small())
 
 

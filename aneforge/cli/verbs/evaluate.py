@@ -77,7 +77,7 @@ def evaluate_run(
     ] = None,
     out: Annotated[
         str | None,
-        out_option("Keep the scores of each sample in this folder; the same command goes on after a stop.", "FOLDER"),
+        out_option("Keep the scores of each sample in this folder; what is there is not done again.", "FOLDER"),
     ] = None,
     shard: Annotated[str | None, typer.Option(help="Do only part i of n, written i/n; merge joins the parts.")] = None,
     strict: Annotated[
@@ -94,10 +94,9 @@ def evaluate_run(
     Exit status: 0 every sample has a score; 1 one has not.
 
     Examples:
-      aneforge evaluate net.onnx --data digits.npz --target m1,m5
-      aneforge evaluate net.onnx --data photos/ --preprocess own.py:pixels --samples 500 --out run
-      aneforge evaluate net.onnx --data digits.npz --compress int8,int4 --target m1
-      aneforge evaluate net.onnx --data digits.npz --shard 2/8 --out part-2
+      aneforge evaluate net.py --data samples.npz --target m1,m5
+      aneforge evaluate net.py --data samples.npz --compress int8,int4 --metric cosine,psnr --out results
+      aneforge evaluate net.py --data samples.npz --shard 2/8 --out part-2
     """
     from aneforge.cli import evaluate as command
 
@@ -111,13 +110,13 @@ def evaluate_merge(
     out: Annotated[str | None, out_option("Write the figures as JSON to this file.", "FILE.json")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Join the shards of an evaluation and print its figures: those of a run of the whole.
+    """Print the figures of an evaluation whose shards were done apart: those of a run of the whole.
 
     Exit status: 0 every sample has a score; 1 one has not.
 
     Examples:
       aneforge evaluate merge part-1 part-2
-      aneforge evaluate merge part-* --json
+      aneforge evaluate merge part-1 part-2 --json
     """
     from aneforge.cli import evaluate as command
 

@@ -388,7 +388,7 @@ def _manifest_label(label: Any, where: str) -> Any:
     try:
         return int(label)
     except (TypeError, ValueError):
-        raise AneforgeError(f"{where}: label {label!r} is not a class number") from None
+        raise AneforgeError(f"{where}: label {label!r} is not a class; expected a whole number") from None
 
 
 # Images, by Pillow.
@@ -489,5 +489,5 @@ def _numbers(value: Any, name: str) -> Array:
     except ValueError:
         array = np.asarray("")
     if array.dtype.kind not in "fiub":
-        raise SampleError(f"{name}: a column holds no array of numbers")
+        raise SampleError(f"{name}: a column holds no array; expected numbers")
     return array

@@ -104,7 +104,7 @@ def _is_among(first: int) -> Callable[[SampleAnswer], Sequence[float]]:
             raise AneforgeError(f"top{first}: the first output {shape} is not one list of scores; use another metric.")
         number = np.asarray(label)
         if number.size != 1 or number.dtype.kind not in "iu" or not 0 <= int(number.reshape(())) < scores.size:
-            raise SampleError(f"label {label!r} is not a class number from 0 to {scores.size - 1}")
+            raise SampleError(f"label {label!r} is not a class; expected a whole number from 0 to {scores.size - 1}")
         own = int(number.reshape(()))
         # As argmax breaks ties: of equal scores the first comes first.
         before = int((scores > scores[own]).sum() + (scores[:own] == scores[own]).sum())
@@ -145,7 +145,7 @@ def _overlaps(answer: SampleAnswer) -> Sequence[float]:
     classes, guessed = output.shape[axis], np.nan_to_num(output.astype(np.float64)).argmax(axis).reshape(-1)
     label = np.asarray(answer.label)
     if label.dtype.kind not in "iu" or label.size != guessed.size:
-        raise SampleError(f"label of shape {list(label.shape)} is not a map of class numbers of {guessed.size} pixels")
+        raise SampleError(f"label has shape {list(label.shape)}; expected class numbers of {guessed.size} pixels")
     want = label.reshape(-1).astype(np.int64)
     known = (want >= 0) & (want < classes)  # 255 and the like: not labelled
     want, guessed = want[known], guessed[known]
@@ -185,14 +185,14 @@ def metric_of(name: str) -> Metric:
     if name not in METRICS:
         near = ", ".join(nearest(name, METRICS))
         hint = f"nearest: {near}" if near else f"choose from {', '.join(METRICS)}"
-        raise AneforgeError(f"metric {name!r} is unknown ({hint}, or own.py:function).")
+        raise AneforgeError(f"metric {name!r} is unknown; {hint} (or own.py:function)")
     return METRICS[name]
 
 
 def _own(spec: str) -> Metric:
     function = value_in_file(spec)
     if not callable(function):
-        raise AneforgeError(f"metric {spec}: not a function of outputs, label and reference.")
+        raise AneforgeError(f"metric {spec}: expected a function of outputs, label and reference.")
 
     def score(answer: SampleAnswer) -> Sequence[float]:
         try:
