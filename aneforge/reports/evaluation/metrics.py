@@ -183,9 +183,8 @@ def metric_of(name: str) -> Metric:
     if ".py:" in name:
         return _own(name)
     if name not in METRICS:
-        near = ", ".join(nearest(name, METRICS))
-        hint = f"nearest: {near}" if near else f"choose from {', '.join(METRICS)}"
-        raise AneforgeError(f"metric {name!r} is unknown; {hint} (or own.py:function)")
+        near = ", ".join(nearest(name, METRICS) or METRICS)
+        raise AneforgeError(f"metric {name!r} is unknown; choose one: {near}, or own.py:function.")
     return METRICS[name]
 
 
