@@ -42,6 +42,7 @@ from aneforge.process import quiet_collector
 from aneforge.sim.engine import MODES
 from aneforge.sim.executor import ExecutionPlan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
+from aneforge.sim.gpu.plan import DevicePlan, check_device, cuda
 from aneforge.sim.ports import input_array, output_array, port_numbers
 from aneforge.study.chain import Chain
 
@@ -96,6 +97,7 @@ class Model:
         self._views.clear()
         self._states.clear()
         self.__dict__.pop("_decoded", None)
+        self.__dict__.pop("_on_device", None)
 
     # State that lives from call to call.
 
@@ -252,12 +254,18 @@ class Model:
         return done
 
     def batch(
-        self, feeds: Mapping[str, np.ndarray] | Iterable[Mapping[str, np.ndarray]], trace: bool = False
+        self,
+        feeds: Mapping[str, np.ndarray] | Iterable[Mapping[str, np.ndarray]],
+        trace: bool = False,
+        device: str = "cpu",
     ) -> Iterator[Run]:
         """Simulate on many inputs: arrays by name with one more axis in front, or samples one at a time, which are
         read as they are needed. Runs come in order, as they are done, and each has the bits it would have alone;
-        several are under way at a time where there are CPUs for them."""
+        several are under way at a time where there are CPUs for them. With ``device="cuda"`` a GPU runs them, 64 at a
+        time, with the same bits; ``on_cpu`` says which ops it left to the CPU, and no run says which layer was the first
+        that is not finite."""
         plan = self._plan
+        check_device(device)
         if isinstance(feeds, Mapping):
             samples = self._rows(self._by_name((), {str(name): array for name, array in feeds.items()}))
         else:
@@ -265,7 +273,21 @@ class Model:
         if any(op.kind == "state" for op in self.program.module.ops):  # each run starts with what the last one left
             return (self.run(sample, trace) for sample in samples)
         laid_out = (self._feeds(sample) for sample in samples)
+        if device != "cpu":
+            if trace:
+                raise ArgumentError("trace", "a GPU keeps no trace. Leave it out, or use device='cpu'.")
+            return (self._in_user_shapes(done) for done in self._on_device.run_each(laid_out))
         return (self._in_user_shapes(done) for done in plan.run_each(laid_out, trace))
+
+    @cached_property
+    def _on_device(self) -> DevicePlan:
+        return DevicePlan(self._plan, cuda())
+
+    @property
+    def on_cpu(self) -> dict[str, int]:
+        """The ops that a GPU leaves to the CPU, by kind; empty before ``batch`` has used one."""
+        plan = self.__dict__.get("_on_device")
+        return {} if plan is None else dict(plan.on_cpu)
 
     @staticmethod
     def _rows(feeds: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
