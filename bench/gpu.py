@@ -1,6 +1,6 @@
 """The simulator on a GPU: whether its bits are the CPU's, and how fast it is. Figures only, nothing is asserted.
 
-``python bench/gpu.py`` prints, on the machine with the GPU (only this package, NumPy, the driver and NVRTC are needed):
+``python bench/gpu.py`` prints, on the machine with the GPU (this package, NumPy, the driver and NVRTC are enough):
 
 * equal: every kernel on random and special numbers (subnormals, infinities, ties, sums at the ceiling, dropped
   products), bits that differ from the CPU's exact form;
@@ -31,7 +31,7 @@ from aneforge.sim.gpu.device import CudaDevice
 from aneforge.sim.gpu.emulated import EmulatedDevice
 from aneforge.sim.gpu.kernels import Kernels, Values
 from aneforge.sim.gpu.plan import DevicePlan
-from aneforge.sim.gpu.products import Operand, StoredProduct, WinogradProduct
+from aneforge.sim.gpu.products import ProductOperand, StoredProduct, WinogradProduct
 from aneforge.sim.mac import products
 
 Array = np.ndarray
@@ -72,7 +72,7 @@ def device_product(device: Any, a: Array, b: Array, bias: Array | None) -> Array
     """``a @ b + bias`` on the device; the second matrix is one sample."""
     rows, depth = a.shape
     columns = b.shape[1]
-    operand = Operand(
+    operand = ProductOperand(
         np.arange(depth) * columns, np.arange(columns), np.arange(columns), np.arange(depth), columns, False
     )
     product = StoredProduct(ENGINE, device, a[None], operand, 0, (0, columns), (1, 1, rows, 1, columns))
@@ -87,7 +87,7 @@ def differing(one: Array, two: Array) -> int:
 
 
 def equal(device: Any, shapes: tuple[tuple[int, int, int], ...]) -> Iterator[tuple[str, int, int]]:
-    """What was computed, how many bits patterns differ, of how many."""
+    """What was computed, how many numbers differ, of how many."""
     rng = np.random.default_rng(7)
     for name, draw in DRAWN.items():
         for rows, depth, columns in shapes:
@@ -107,7 +107,7 @@ def rate(device: CudaDevice, rows: int, depth: int, columns: int) -> float:
     rng = np.random.default_rng(0)
     a = (rng.standard_normal((rows, depth)) / depth**0.5).astype(np.float16)
     b = rng.standard_normal((depth, columns)).astype(np.float16)
-    operand = Operand(
+    operand = ProductOperand(
         np.arange(depth) * columns, np.arange(columns), np.arange(columns), np.arange(depth), columns, False
     )
     product = StoredProduct(ENGINE, device, a[None], operand, 0, (0, columns), (1, 1, rows, 1, columns))
@@ -150,28 +150,52 @@ def network(
     return batch / seconds, differ, size, fallen
 
 
-def dataset(count: int) -> Iterator[str]:
-    """A data set of drawn images, made as they are read."""
+class DrawnImages:
+    """Images that are drawn as they are read, with labels."""
+
+    identity = "drawn images 2"
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool = np.random.default_rng(2).standard_normal((256, 3, 224, 224), np.float32).astype(np.float16)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def name(self, number: int) -> str:
+        return f"image {number}"
+
+    def image(self, number: int) -> Array:
+        return np.roll(self._pool[number % 256], number // 256, axis=2)[None]
+
+    def read(self, number: int) -> tuple[dict[str, Array], int]:
+        return {"x": self.image(number)}, number * 7 % 1000
+
+
+def dataset(count: int, checked: int) -> Iterator[tuple[str, int]]:
+    """The accuracy of ResNet-50 on many images under two chips' arithmetic; some samples also on the CPU."""
     graph = Graph.of(networks.NETWORKS["resnet50"]())
-    name = graph.names()[graph.inputs[0].uid]
-    rng = np.random.default_rng(2)
-    pool = rng.standard_normal((256, 3, 224, 224), np.float32).astype(np.float16)
-
-    def samples() -> Iterator[dict[str, Array]]:
-        for number in range(count):
-            image = pool[number % 256]
-            yield {name: np.roll(image, number // 256, axis=2)[None]}
-
+    data = DrawnImages(count)
+    (name,) = (graph.names()[port.uid] for port in graph.inputs)
     start = time.perf_counter()
+
+    def named(sample: dict[str, Array]) -> dict[str, Array]:
+        return {name: sample["x"]}
+
+    result = af.evaluate_model(graph, data, "m1,m5", "top1", "none", preprocess=named, device="cuda", explain=False)
+    seconds = time.perf_counter() - start
+    yield f"{count} images under m1 and m5: {seconds:.1f} s, {2 * count / seconds:.0f} runs a second", 0
+    yield str(result), 0
+    numbers = [place * (count - 1) // max(1, checked - 1) for place in range(checked)]
     for chip in ("m1", "m5"):
         model = af.compile(graph, target=chip)
-        classes = [int(next(iter(run.outputs.values())).argmax()) for run in model.batch(samples(), device="cuda")]
-        some = [0, count // 2, count - 1]
-        checked = list(samples()) if count <= 4096 else None
-        if checked is not None:
-            same = sum(int(model(*checked[n].values()).argmax()) == classes[n] for n in some)
-            yield f"{chip}: {count} images, {same} of {len(some)} classes as on the CPU"
-        yield f"{chip}: {count} images, {len(set(classes))} classes; {time.perf_counter() - start:.1f} s so far"
+        samples = [{name: data.image(number)} for number in numbers]
+        have = [next(iter(run.outputs.values())) for run in model.batch(iter(samples), device="cuda")]
+        want = [next(iter(run.outputs.values())) for run in model.batch(iter(samples))]
+        differ = sum(differing(one, two) for one, two in zip(have, want, strict=True))
+        record = {row.sample: row.classes[chip] for row in result.records}
+        same = sum(record[n] == int(array.reshape(-1).argmax()) for n, array in zip(numbers, want, strict=True))
+        yield f"{chip}: {differ} bits differ on {checked} images, {same} have the class of the CPU", differ
 
 
 def main() -> int:
@@ -179,7 +203,7 @@ def main() -> int:
     parser.add_argument("--only", default="equal,products,networks,dataset")
     parser.add_argument("--emulated", action="store_true")
     parser.add_argument("--images", type=int, default=50_000)
-    parser.add_argument("--checked", type=int, default=2)
+    parser.add_argument("--checked", type=int, default=3)
     options = parser.parse_args()
     parts = options.only.split(",")
     device: Any = EmulatedDevice() if options.emulated else CudaDevice()
@@ -202,7 +226,8 @@ def main() -> int:
                 flush=True,
             )
     if "dataset" in parts:
-        for line in dataset(options.images):
+        for line, differ in dataset(options.images, options.checked):
+            bad += differ
             print(line, flush=True)
     return 1 if bad else 0
 

@@ -99,6 +99,7 @@ DIFFERENT = {
     "--reference": "a chip, or the float model",
     "--calibration": "what weights are fitted to, or were",
     "--strict": "what is refused",
+    "--device": "where it is simulated, or where the optimiser is",
     "--model": "an argument, and an option of contribute",
 }
 """Options whose meaning differs between commands, and in what."""

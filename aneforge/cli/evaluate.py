@@ -35,6 +35,7 @@ class EvaluateOptions:
     out: str | None
     shard: str | None
     strict: bool
+    device: str
     as_json: bool
 
 
@@ -67,6 +68,7 @@ def run(model: str | ModelFile, options: EvaluateOptions) -> int:
                 out=options.out,
                 shard=options.shard,
                 strict=options.strict,
+                device=options.device,
                 progress=tell,
                 **file.options,
             )

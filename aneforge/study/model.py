@@ -262,8 +262,8 @@ class Model:
         """Simulate on many inputs: arrays by name with one more axis in front, or samples one at a time, which are
         read as they are needed. Runs come in order, as they are done, and each has the bits it would have alone;
         several are under way at a time where there are CPUs for them. With ``device="cuda"`` a GPU runs them, 64 at a
-        time, with the same bits; ``on_cpu`` says which ops it left to the CPU, and no run says which layer was the first
-        that is not finite."""
+        time, with the same bits; ``on_cpu`` says which ops it left to the CPU, and no run says which layer was the
+        first that is not finite."""
         plan = self._plan
         check_device(device)
         if isinstance(feeds, Mapping):

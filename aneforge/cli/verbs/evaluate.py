@@ -83,6 +83,9 @@ def evaluate_run(
     strict: Annotated[
         bool, typer.Option("--strict", help="End with an error at the first sample that cannot be read or scored.")
     ] = False,
+    device: Annotated[
+        str, typer.Option("--device", help="Simulate on the cpu, or on a GPU (cuda): same bits.", metavar="NAME")
+    ] = "cpu",
     mode: Mode = "exact",
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +104,7 @@ def evaluate_run(
     from aneforge.cli import evaluate as command
 
     asked = (data, target, metric, reference, mode, samples, labels, preprocess, compress, calibration)
-    raise typer.Exit(command.run(model, command.EvaluateOptions(*asked, out, shard, strict, as_json)))
+    raise typer.Exit(command.run(model, command.EvaluateOptions(*asked, out, shard, strict, device, as_json)))
 
 
 @commands.add("merge")

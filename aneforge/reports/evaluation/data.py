@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -46,8 +46,9 @@ class LabelledSample:
     label: Any
 
 
+@runtime_checkable
 class Reader(Protocol):
-    """What each kind of data set gives: raw samples by number."""
+    """What each kind of data set gives, and any object may that has these: raw samples by number."""
 
     identity: str
     """The same for the same data, on any machine."""
@@ -127,6 +128,8 @@ def open_data(data: Any, graph: Graph, labels: str | None = None, preprocess: Pr
     ports = {names[port.uid]: (tuple(port.shape), port.dtype) for port in graph.inputs}
     if isinstance(data, Mapping):
         return DataSet(_Named(dict(data), ports, labels, preprocess), ports, preprocess, "data")
+    if isinstance(data, Reader):
+        return DataSet(data, ports, preprocess, "data")
     place = Path(data)
     if not place.exists():
         raise AneforgeError(f"{place}: no such file or folder. Give FILE.npz, a folder, a manifest or FILE.parquet.")

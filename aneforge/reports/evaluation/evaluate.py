@@ -16,6 +16,7 @@ from aneforge.errors import AneforgeError, ArgumentError, install_hint
 from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name, value_in_file
 from aneforge.graph.graph import Graph
 from aneforge.graph.reference import evaluate
+from aneforge.process import ahead
 from aneforge.progress import Progress
 from aneforge.reports.evaluation.data import DataSet, LabelledSample, Preprocess, SampleError, open_data
 from aneforge.reports.evaluation.explained import explain_against_float, explain_pair
@@ -25,6 +26,7 @@ from aneforge.reports.evaluation.result import REFERENCE, Evaluation, Explained,
 from aneforge.reports.sweep.plan import Shard, code_digest
 from aneforge.reports.sweep.task import graph_key
 from aneforge.sim.engine import MODES
+from aneforge.sim.gpu.plan import BATCH, check_device, cuda
 from aneforge.study.comparison import machine_key
 from aneforge.study.partition import Partition
 from aneforge.study.runner import Runner
@@ -66,6 +68,7 @@ def evaluate_model(
     shard: str | None = None,
     strict: bool = False,
     explain: bool = True,
+    device: str = "cpu",
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
     progress: Progress | None = None,
@@ -80,13 +83,18 @@ def evaluate_model(
     installed, else ``float32``. ``compress`` adds runs with stored weights: ``"int8,int4"``. ``calibration`` is data
     that the weights were fitted to: a sample of it among the evaluated ones is refused.
 
-    One sample is in memory at a time for each CPU. ``out`` keeps the scores of each sample, so that the same call goes
-    on where the last one was stopped; ``shard`` (``"2/8"``) does one part of the samples, which
+    ``data`` may also be an object of your own with ``identity``, ``len()``, ``name(number)`` and ``read(number)``,
+    which gives arrays by name and the label. Some samples are in memory at a time (64 with a GPU, else 16). ``out``
+    keeps the scores of each sample, so that the same call goes on where the last one was stopped; ``shard`` (``"2/8"``) does one part of the samples, which
     :func:`merge_evaluations` joins. A sample that cannot be read or scored is counted and named, or an error where
-    ``strict``. ``progress`` hears how many samples are done.
+    ``strict``. ``device="cuda"`` runs exact sums on a GPU, with the same bits. ``progress`` hears how many samples are
+    done.
     """
     if mode not in MODES:
         raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
+    check_device(device)
+    if device != "cpu":
+        cuda()  # refused before the work, not after it
     graph = graph_of(model, dims, function)
     refuse_constant(graph)
     part = Shard.of(shard)
@@ -100,7 +108,7 @@ def evaluate_model(
     source = Reference.of(reference, model, graph)
     metrics = _metrics(metric, loaded, source)
     machines, runs, refused = _machines(graph, chips_of(target, model), _forms(compress), mode)
-    name = "data in memory" if isinstance(data, Mapping) else str(data)
+    name = str(data) if isinstance(data, (str, Path)) else "data in memory"
     asked = EvaluationPlan(
         *(model_name(model), graph_key(graph), name, loaded.identity, total, runs),
         *(tuple(each.name for each in metrics), source.name, mode, code_digest(), refused),
@@ -110,14 +118,14 @@ def evaluate_model(
     wanted = [number for number in range(part.number - 1, total, part.count) if number not in folder.done]
     whole = len(range(part.number - 1, total, part.count))
     try:
-        done = _records(loaded, wanted, machines, source, metrics, strict)
+        done = _records(loaded, wanted, machines, source, metrics, strict, device)
         for count, record in enumerate(done, whole - len(wanted) + 1):
             folder.add(record)
             if progress is not None:
                 progress(count, whole, "samples")
     finally:
         folder.flush()
-    result = Evaluation.of(asked, folder.done)
+    result = Evaluation.of(asked, folder.done, notes=_left_to_cpu(machines))
     if explain and part.count == 1 and result.records:
         result.explained = _explained(result, machines, loaded, graph)
     return result
@@ -305,14 +313,17 @@ def _records(
     reference: Reference,
     metrics: Sequence[Metric],
     strict: bool,
+    device: str,
 ) -> Iterator[SampleScores]:
-    numbers = iter(wanted)
-    while some := list(islice(numbers, _AT_A_TIME)):
-        read = {number: _read(data, number, strict) for number in some}
+    numbers, at_a_time = iter(wanted), _AT_A_TIME if device == "cpu" else BATCH
+
+    def read_some() -> dict[int, LabelledSample | SampleScores]:
+        return {number: _read(data, number, strict) for number in islice(numbers, at_a_time)}
+
+    for read in ahead(read_some):
         usable = {number: sample for number, sample in read.items() if not isinstance(sample, SampleScores)}
-        outputs = [_outputs(machine, usable.values()) for machine in machines]
-        for number in some:
-            sample = read[number]
+        outputs = [_outputs(machine, usable.values(), device) for machine in machines]
+        for number, sample in read.items():
             if isinstance(sample, SampleScores):
                 yield sample
                 continue
@@ -332,8 +343,19 @@ def _read(data: DataSet, number: int, strict: bool) -> LabelledSample | SampleSc
         return SampleScores(number, data.reader.name(number), error=str(error))
 
 
-def _outputs(machine: _Machine, samples: Iterable[LabelledSample]) -> Iterator[Outputs]:
-    return (run.outputs for run in machine.runner.run_each(sample.feeds for sample in samples))
+def _outputs(machine: _Machine, samples: Iterable[LabelledSample], device: str) -> Iterator[Outputs]:
+    return (run.outputs for run in machine.runner.run_each((sample.feeds for sample in samples), device))
+
+
+def _left_to_cpu(machines: Sequence[_Machine]) -> tuple[str, ...]:
+    """What a GPU did not do, in a line for each machine."""
+    lines = []
+    for machine in machines:
+        counts = {kind: count for model in machine.runner.models.values() for kind, count in model.on_cpu.items()}
+        if counts:
+            listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+            lines.append(f"{', '.join(machine.runs)}: the GPU left these to the CPU: {listed}")
+    return tuple(lines)
 
 
 def _scored(

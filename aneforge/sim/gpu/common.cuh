@@ -6,7 +6,7 @@ typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 #define SHARED(name) extern __shared__ __align__(16) unsigned char name[]
-#define KERNEL(name, Arguments) extern "C" __global__ void __launch_bounds__(THREADS) name(const Arguments job)
+#define KERNEL(name, Arguments) extern "C" __global__ void BOUNDS name(const Arguments job)
 #endif
 
 #define UNITS 65536.0

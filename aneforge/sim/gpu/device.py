@@ -20,7 +20,7 @@ import numpy as np
 from aneforge.errors import UnavailableError, install_hint
 
 Array = np.ndarray
-SHARED_BYTES = {"product": 2 * 16 * (8 * 64 + 6 * 128) + 2 * 4 * 256, "largest": 4 * 256}
+SHARED_BYTES = {"product": 2 * 16 * (8 * 64 + 6 * 128) + 2 * 4 * 256 + 4 * 64 * 128, "largest": 4 * 256}
 """Shared memory of a block of each kernel that uses some."""
 THREADS = {"product": 128}
 _USUAL_THREADS = 256
@@ -30,7 +30,7 @@ _PLANAR = "planar.cu"
 _FOLDER = Path(__file__).parent
 
 
-class Buffer:
+class GpuMemory:
     """Memory of a device; given back when nothing refers to it."""
 
     def __init__(self, device: Any, address: int, size: int) -> None:
@@ -40,22 +40,24 @@ class Buffer:
         self.device.give_back(self)
 
 
-class Device(Protocol):
+class GpuDevice(Protocol):
     """What a plan needs of a device."""
 
     name: str
 
-    def empty(self, size: int) -> Buffer: ...
+    def empty(self, size: int) -> GpuMemory: ...
 
-    def upload(self, array: Array) -> Buffer: ...
+    def upload(self, array: Array) -> GpuMemory: ...
 
-    def download(self, buffer: Buffer, shape: Sequence[int], dtype: Any) -> Array: ...
+    def download(self, buffer: GpuMemory, shape: Sequence[int], dtype: Any) -> Array: ...
 
-    def zeroed(self, size: int) -> Buffer: ...
+    def zeroed(self, size: int) -> GpuMemory: ...
 
     def launch(self, kernel: str, job: ctypes.Structure, grid: Sequence[int]) -> None: ...
 
-    def give_back(self, buffer: Buffer) -> None: ...
+    def give_back(self, buffer: GpuMemory) -> None: ...
+
+    def use(self) -> None: ...
 
 
 def source_of(kernel: str) -> str:
@@ -74,7 +76,7 @@ class CudaDevice:
         self._free: dict[int, list[int]] = {}
         self._driver = _driver()
         self._call("cuInit", 0)
-        handle, context = ctypes.c_int(), ctypes.c_void_p()
+        handle, self._context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuDeviceGet", ctypes.byref(handle), 0)
         name = ctypes.create_string_buffer(128)
         self._call("cuDeviceGetName", name, 128, handle)
@@ -83,8 +85,8 @@ class CudaDevice:
         for attribute, part in zip((75, 76), version, strict=True):
             self._call("cuDeviceGetAttribute", ctypes.byref(part), attribute, handle)
         self._architecture = f"sm_{version[0].value}{version[1].value}"
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        self._call("cuCtxSetCurrent", context)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
+        self.use()
         self._modules: dict[str, ctypes.c_void_p] = {}
         self._kernels: dict[str, ctypes.c_void_p] = {}
 
@@ -98,13 +100,17 @@ class CudaDevice:
                 raise UnavailableError(f"device cuda: {why}. Choose a smaller batch with --batch.")
             raise UnavailableError(f"device cuda: {name}: {why}. Choose --device cpu, or look at nvidia-smi.")
 
+    def use(self) -> None:
+        """Make it the device of this thread."""
+        self._call("cuCtxSetCurrent", self._context)
+
     # Memory: blocks that were given back are used again, so that a run allocates nothing after its first batch.
 
-    def empty(self, size: int) -> Buffer:
+    def empty(self, size: int) -> GpuMemory:
         rounded = max(256, -(-size // 256) * 256)
         known = self._free.get(rounded)
         if known:
-            return Buffer(self, known.pop(), rounded)
+            return GpuMemory(self, known.pop(), rounded)
         address = ctypes.c_uint64()
         status = self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(rounded))
         if status == _OUT_OF_MEMORY:
@@ -112,9 +118,9 @@ class CudaDevice:
             self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(rounded))
         elif status:
             self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(rounded))
-        return Buffer(self, address.value, rounded)
+        return GpuMemory(self, address.value, rounded)
 
-    def give_back(self, buffer: Buffer) -> None:
+    def give_back(self, buffer: GpuMemory) -> None:
         self._free.setdefault(buffer.size, []).append(buffer.address)
 
     def _release(self) -> None:
@@ -124,12 +130,12 @@ class CudaDevice:
                 self._driver.cuMemFree_v2(ctypes.c_uint64(address))
         self._free.clear()
 
-    def zeroed(self, size: int) -> Buffer:
+    def zeroed(self, size: int) -> GpuMemory:
         buffer = self.empty(size)
         self._call("cuMemsetD8Async", ctypes.c_uint64(buffer.address), 0, ctypes.c_size_t(size), None)
         return buffer
 
-    def upload(self, array: Array) -> Buffer:
+    def upload(self, array: Array) -> GpuMemory:
         dense = np.ascontiguousarray(array)
         buffer = self.empty(dense.nbytes)
         self._call(
@@ -140,7 +146,7 @@ class CudaDevice:
         )
         return buffer
 
-    def download(self, buffer: Buffer, shape: Sequence[int], dtype: Any) -> Array:
+    def download(self, buffer: GpuMemory, shape: Sequence[int], dtype: Any) -> Array:
         array = np.empty(shape, dtype)
         self._call(
             "cuMemcpyDtoH_v2",

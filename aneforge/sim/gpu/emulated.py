@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import UnavailableError
-from aneforge.sim.gpu.device import Buffer, source_of, threads_of
+from aneforge.sim.gpu.device import GpuMemory, source_of, threads_of
 
 Array = np.ndarray
 _FOLDER = Path(__file__).parent
@@ -30,27 +30,30 @@ class EmulatedDevice:
     def __init__(self) -> None:
         self._arrays: dict[int, Array] = {}
 
-    def empty(self, size: int) -> Buffer:
+    def use(self) -> None:
+        """Nothing: it is every thread's."""
+
+    def empty(self, size: int) -> GpuMemory:
         room = np.full(max(size, 16) + 16, 0xA5, np.uint8)
         address = -(-room.ctypes.data // 16) * 16
         self._arrays[address] = room
-        return Buffer(self, address, size)
+        return GpuMemory(self, address, size)
 
-    def give_back(self, buffer: Buffer) -> None:
+    def give_back(self, buffer: GpuMemory) -> None:
         self._arrays.pop(buffer.address, None)
 
-    def zeroed(self, size: int) -> Buffer:
+    def zeroed(self, size: int) -> GpuMemory:
         buffer = self.empty(size)
         ctypes.memset(buffer.address, 0, size)
         return buffer
 
-    def upload(self, array: Array) -> Buffer:
+    def upload(self, array: Array) -> GpuMemory:
         dense = np.ascontiguousarray(array)
         buffer = self.empty(dense.nbytes)
         ctypes.memmove(buffer.address, dense.ctypes.data, dense.nbytes)
         return buffer
 
-    def download(self, buffer: Buffer, shape: Sequence[int], dtype: Any) -> Array:
+    def download(self, buffer: GpuMemory, shape: Sequence[int], dtype: Any) -> Array:
         array = np.empty(shape, dtype)
         ctypes.memmove(array.ctypes.data, buffer.address, array.nbytes)
         return array

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aneforge.sim.gpu.device import Buffer, Device
+from aneforge.sim.gpu.device import GpuDevice, GpuMemory
 
 Array = np.ndarray
 BLOCK_ROWS, BLOCK_COLUMNS = 64, 128
@@ -29,7 +29,7 @@ class ProductJob(ctypes.Structure):
         *_fields(_POINTER, "a b bias b_term b_column c_column a_most b_most halves units lost"),
         *_fields(_LONG, "a_group a_outer b_group b_outer b_sample c_group c_outer c_sample c_row"),
         *_fields(_LONG, "a_row a_term a_most_group a_most_block b_most_group"),
-        *_fields(_INT, "rows depth columns samples groups bias_group bias_row bias_column bias_outer flush"),
+        *_fields(_INT, "rows depth columns samples groups bias_group flush"),
         *_fields(_INT, "a_dense b_dense"),
     ]
 
@@ -103,11 +103,8 @@ def filled(structure: type[ctypes.Structure], /, **values: object) -> ctypes.Str
     """A structure; buffers stand for their addresses, sequences for arrays."""
     job = structure()
     for name, value in values.items():
-        if isinstance(value, Buffer):
-            value = value.address
-        elif isinstance(value, (list, tuple)):
-            value = (ctypes.c_int * len(value))(*value)
-        setattr(job, name, value)
+        plain = value.address if isinstance(value, GpuMemory) else value
+        setattr(job, name, (ctypes.c_int * len(plain))(*plain) if isinstance(plain, (list, tuple)) else plain)
     return job
 
 
@@ -120,7 +117,7 @@ def blocks(count: int, size: int = _USUAL) -> tuple[int, int, int]:
 class Values:
     """fp16 numbers on a device: ``samples`` of a shape, or one for all where ``is_shared``."""
 
-    buffer: Buffer
+    buffer: GpuMemory
     shape: tuple[int, ...]
     is_shared: bool = False
 
@@ -146,7 +143,7 @@ def spread_steps(shape: Sequence[int], over: Sequence[int]) -> list[int]:
 class Kernels:
     """The kernels of a device, on values of some samples."""
 
-    def __init__(self, device: Device, samples: int) -> None:
+    def __init__(self, device: GpuDevice, samples: int) -> None:
         self.device, self.samples = device, samples
 
     def empty(self, shape: tuple[int, ...]) -> Values:
@@ -187,7 +184,7 @@ class Kernels:
         self.device.launch("gained", job, blocks(count))
         return out
 
-    def looked_up(self, table: Buffer, x: Values) -> Values:
+    def looked_up(self, table: GpuMemory, x: Values) -> Values:
         samples = 1 if x.is_shared else self.samples
         out = Values(self.device.empty(2 * samples * x.size), x.shape, x.is_shared)
         count = samples * x.size
@@ -196,7 +193,9 @@ class Kernels:
         )
         return out
 
-    def moved(self, places: Buffer, fill: Buffer | None, operands: Sequence[Values], shape: tuple[int, ...]) -> Values:
+    def moved(
+        self, places: GpuMemory, fill: GpuMemory | None, operands: Sequence[Values], shape: tuple[int, ...]
+    ) -> Values:
         """A move by a map of places in the operands, one behind the other; where it is negative, of the fills."""
         out = self.empty(shape)
         count, first = self.samples * out.size, 0
@@ -212,7 +211,7 @@ class Kernels:
         return out
 
     def reduced(
-        self, x: Values, line: Buffer, element: Buffer, shape: tuple[int, ...], length: int, kind: str,
+        self, x: Values, line: GpuMemory, element: GpuMemory, shape: tuple[int, ...], length: int, kind: str,
         tree: int = 1, run: int = 1, factor: float = 1.0,
     ) -> Values:  # fmt: skip
         """Sums, means (sums times a factor), largest or smallest of lines."""
@@ -240,7 +239,7 @@ class Kernels:
         self.device.launch("max_pooled", job, blocks(count))
         return out
 
-    def largest(self, x: Values, count: int, inner: int, offset: int = 0, samples: int | None = None) -> Buffer:
+    def largest(self, x: Values, count: int, inner: int, offset: int = 0, samples: int | None = None) -> GpuMemory:
         """The largest size of each of ``count`` classes, elements [outer][count][inner], as fp16 bits."""
         held = self.samples if samples is None else samples
         outer = held * (x.size // (count * inner)) if samples is None else held
@@ -253,7 +252,7 @@ class Kernels:
         self.device.launch("largest", job, grid)
         return most
 
-    def bounds(self, most: Buffer, class_of: Buffer, count: int) -> Buffer:
+    def bounds(self, most: GpuMemory, class_of: GpuMemory, count: int) -> GpuMemory:
         """The largest size of each term, as floats."""
         out = self.device.empty(4 * count)
         self.device.launch(

@@ -14,9 +14,10 @@ from aneforge.engine.interpret import named_constants
 from aneforge.engine.ir import Op
 from aneforge.engine.traits import Trait
 from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.process import ahead
 from aneforge.sim.executor import ExecutionPlan, Run, port_value, stored_constant
 from aneforge.sim.gpu import DEVICES
-from aneforge.sim.gpu.device import CudaDevice, Device
+from aneforge.sim.gpu.device import CudaDevice, GpuDevice
 from aneforge.sim.gpu.kernels import Kernels, Values
 from aneforge.sim.gpu.rules import Launch, NoKernelError, RuleMaker
 from aneforge.sim.rules import prepared
@@ -41,7 +42,7 @@ class _DeviceStep:
 class DevicePlan:
     """A program prepared for a device: kernels with their weights there, and the CPU's own rule for the other ops."""
 
-    def __init__(self, plan: ExecutionPlan, device: Device) -> None:
+    def __init__(self, plan: ExecutionPlan, device: GpuDevice) -> None:
         self.device = device
         self.on_cpu: Counter[str] = Counter()
         """The ops that the CPU did, by kind; those that one batch needed it for are added when they ran."""
@@ -83,22 +84,27 @@ class DevicePlan:
     def run_each(self, samples: Iterable[Feeds], batch: int = BATCH) -> Iterator[Run]:
         """One run for each sample, in order; no run says which step was the first that is not finite."""
         several = iter(samples)
-        while some := list(islice(several, batch)):
-            yield from self._run(some)
 
-    def _run(self, samples: list[Feeds]) -> Iterator[Run]:
-        kernels = Kernels(self.device, len(samples))
-        values: dict[int, Values] = {}
-        for place, op in self._plan.ports:
-            arrays = [_value_of(op, sample) for sample in samples]
-            values[place] = Values(self.device.upload(np.stack(arrays)), op.shape)
+        def stacked() -> list[Array]:
+            some = list(islice(several, batch))
+            return [np.stack([_value_of(op, sample) for sample in some]) for _, op in self._plan.ports] if some else []
+
+        for arrays in ahead(stacked):
+            yield from self._run(arrays)
+
+    def _run(self, arrays: list[Array]) -> Iterator[Run]:
+        samples = len(arrays[0])
+        self.device.use()
+        kernels = Kernels(self.device, samples)
+        ports = zip(self._plan.ports, arrays, strict=True)
+        values = {place: Values(self.device.upload(array), tuple(op.shape)) for (place, op), array in ports}
         for step in self._steps:
             operands = [values[place] if place in values else self._constant(place) for place in step.reads]
             result = None if step.launch is None else step.launch(kernels, operands)
             if step.launch is not None and result is None:
                 self.on_cpu[step.op.kind] += 1
             if result is None:
-                result = self._on_cpu(step.op, operands, len(samples))
+                result = self._on_cpu(step.op, operands, samples)
             if result.shape != tuple(step.op.shape):
                 raise AneforgeError(f"{step.op.name}: gave shape {list(result.shape)}; expected {list(step.op.shape)}")
             values[step.place] = result
@@ -107,8 +113,8 @@ class DevicePlan:
         outputs = {}
         for name, place in self._plan.outputs:
             held = values[place] if place in values else self._constant(place)
-            outputs[name] = self._arrays(held, len(samples))
-        for number in range(len(samples)):
+            outputs[name] = self._arrays(held, samples)
+        for number in range(samples):
             yield Run(
                 {name: without_nan(array[number]) for name, array in outputs.items()}, fidelity=self._plan.fidelity
             )

@@ -1,6 +1,7 @@
 /* Everything on a GPU besides large products: elementwise work, tables, sums of lines, moves, small products. Sums and
  * products of two fp16 numbers are exact in doubles, as in NumPy; nothing is contracted (--fmad=false). */
 #define THREADS 256
+#define BOUNDS __launch_bounds__(THREADS)
 #include "common.cuh"
 
 #define OWN ((long long)blockIdx.x * THREADS + threadIdx.x)

@@ -7,9 +7,13 @@
 #ifndef BM
 #define BM 64
 #endif
+#ifndef BLOCKS_AT_A_TIME
+#define BLOCKS_AT_A_TIME 3
+#endif
 #define BN 128
 #define BK 16
 #define THREADS (2 * BM)
+#define BOUNDS __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
 #define CHUNK 256
 #include "common.cuh"
 
@@ -29,12 +33,13 @@ struct Product {
     signed char *lost;
     long long a_group, a_outer, b_group, b_outer, b_sample, c_group, c_outer, c_sample, c_row;
     long long a_row, a_term, a_most_group, a_most_block, b_most_group;
-    int rows, depth, columns, samples, groups, bias_group, bias_row, bias_column, bias_outer, flush;
+    int rows, depth, columns, samples, groups, bias_group, flush;
     int a_dense, b_dense; /* whether eight terms are sixteen bytes in a row */
 };
 
+/* Eight fp16 numbers, two in a word. */
 struct Eight {
-    uint16_t at[8];
+    uint32_t at[4];
 };
 
 static __device__ __forceinline__ Eight eight_of(const uint16_t *from)
@@ -43,26 +48,53 @@ static __device__ __forceinline__ Eight eight_of(const uint16_t *from)
 #ifdef EMULATED
     memcpy(&read, from, 16);
 #else
-    *(uint4 *)&read = *(const uint4 *)from;
+    uint4 words = *(const uint4 *)from;
+    read.at[0] = words.x;
+    read.at[1] = words.y;
+    read.at[2] = words.z;
+    read.at[3] = words.w;
 #endif
     return read;
 }
 
-/* Two terms of one row: the products whose |b| is at least the threshold are added. */
-static __device__ __forceinline__ void two_terms(float &first, float &second, uint32_t sizes, uint32_t threshold,
-                                                 float a, float b_first, float b_second)
+static __device__ __forceinline__ uint32_t one_of(const Eight &eight, int place)
+{
+    return eight.at[place / 2] >> (place % 2 * 16) & 0xFFFFu;
+}
+
+/* One term of a row and four columns: the products whose |b| is at least the threshold are added. */
+static __device__ __forceinline__ void four_products(float *sum, const uint32_t *sizes, uint32_t threshold, float a,
+                                                     const float *b)
 {
 #ifdef EMULATED
-    if ((sizes & 0xFFFFu) >= (threshold & 0xFFFFu))
-        first = fmaf(a, b_first, first);
-    if (sizes >> 16 >= threshold >> 16)
-        second = fmaf(a, b_second, second);
+    for (int j = 0; j < 4; j++)
+        if ((sizes[j / 2] >> (j % 2 * 16) & 0xFFFFu) >= (threshold & 0xFFFFu))
+            sum[j] = fmaf(a, b[j], sum[j]);
 #else
-    asm("{.reg .pred p, q;\n setp.ge.f16x2 p|q, %2, %3;\n @p fma.rn.f32 %0, %4, %5, %0;\n"
-        " @q fma.rn.f32 %1, %4, %6, %1;}"
-        : "+f"(first), "+f"(second)
-        : "r"(sizes), "r"(threshold), "f"(a), "f"(b_first), "f"(b_second));
+    asm("{.reg .pred p, q, r, s;\n setp.ge.f16x2 p|q, %4, %6;\n setp.ge.f16x2 r|s, %5, %6;\n"
+        " @p fma.rn.f32 %0, %7, %8, %0;\n @q fma.rn.f32 %1, %7, %9, %1;\n"
+        " @r fma.rn.f32 %2, %7, %10, %2;\n @s fma.rn.f32 %3, %7, %11, %3;}"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(sizes[0]), "r"(sizes[1]), "r"(threshold), "f"(a), "f"(b[0]), "f"(b[1]), "f"(b[2]), "f"(b[3]));
 #endif
+}
+
+/* The fp16 number nearest to whole units of 2^-16, half away from zero. */
+static __device__ __forceinline__ uint16_t half_of_units(int units, int gone)
+{
+    uint32_t size = units < 0 ? (uint32_t)-units : (uint32_t)units, half = size << 8;
+#ifdef EMULATED
+    int top = size ? 31 - __builtin_clz(size) : 0, shift = top - 10;
+#else
+    int top = 31 - __clz((int)size), shift = top - 10;
+#endif
+    if (size >= 4u) {
+        uint32_t digits = shift > 0 ? (size + (1u << (shift - 1))) >> shift : size << -shift;
+        half = ((uint32_t)(top - 1) << 10) + digits - 1024u;
+    }
+    if (gone)
+        return gone < 0 ? 0xFC00u : 0x7C00u;
+    return (uint16_t)(half | (units < 0 ? 0x8000u : 0u));
 }
 
 static __device__ __forceinline__ float unmoved(float value)
@@ -95,33 +127,32 @@ KERNEL(product, Product)
     const int column_of = has_column ? (int)(own_column - sample_of * job.columns) : 0;
     const uint16_t *b = job.b + group * job.b_group + outer * job.b_outer + sample_of * job.b_sample +
                         job.b_column[column_of];
-    uint16_t next_a[8], next_b[LOADS_B];
+    Eight next_a, next_b[LOADS_B / 8];
 
     auto fetch = [&](int tile) {
         int term = tile * BK + a_first;
         if (has_row && job.a_dense && term + 8 <= job.depth) {
-            Eight read = eight_of(a + term);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                next_a[i] = read.at[i];
+            next_a = eight_of(a + term);
         } else {
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-                next_a[i] = has_row && term + i < job.depth ? a[(term + i) * job.a_term] : 0;
+            for (int i = 0; i < 4; i++) {
+                uint32_t low = has_row && term + 2 * i < job.depth ? a[(term + 2 * i) * job.a_term] : 0u;
+                uint32_t high = has_row && term + 2 * i + 1 < job.depth ? a[(term + 2 * i + 1) * job.a_term] : 0u;
+                next_a.at[i] = low | high << 16;
+            }
         }
         term = tile * BK + b_first;
 #pragma unroll
-        for (int part = 0; part < LOADS_B; part += 8) {
-            if (has_column && job.b_dense && term + part + 8 <= job.depth) {
-                Eight read = eight_of(b + term + part);
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    next_b[part + i] = read.at[i];
+        for (int part = 0; part < LOADS_B / 8; part++, term += 8) {
+            if (has_column && job.b_dense && term + 8 <= job.depth) {
+                next_b[part] = eight_of(b + term);
             } else {
 #pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    int own = term + part + i;
-                    next_b[part + i] = has_column && own < job.depth ? b[job.b_term[own]] : 0;
+                for (int i = 0; i < 4; i++) {
+                    int own = term + 2 * i;
+                    uint32_t low = has_column && own < job.depth ? b[job.b_term[own]] : 0u;
+                    uint32_t high = has_column && own + 1 < job.depth ? b[job.b_term[own + 1]] : 0u;
+                    next_b[part].at[i] = low | high << 16;
                 }
             }
         }
@@ -132,7 +163,7 @@ KERNEL(product, Product)
         uint16_t *sizes = (uint16_t *)(right + BK * BN);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            uint32_t bits = next_a[i], size = magnitude_bits(bits & 0x7FFFu, subnormals);
+            uint32_t bits = one_of(next_a, i), size = magnitude_bits(bits & 0x7FFFu, subnormals);
             uint32_t field = (bits >> 10) & 31u;
             field = field ? field : 1u;
             uint32_t threshold = size && field <= 12u ? (14u - field) << 10 : 0u;
@@ -142,7 +173,7 @@ KERNEL(product, Product)
         }
 #pragma unroll
         for (int i = 0; i < LOADS_B; i++) {
-            uint32_t bits = next_b[i], size = bits & 0x7FFFu;
+            uint32_t bits = one_of(next_b[i / 8], i % 8), size = bits & 0x7FFFu;
             right[(b_first + i) * BN + b_line] =
                 as_float(magnitude_bits(size, subnormals) | (bits & 0x8000u) << 16);
             sizes[(b_first + i) * BN + b_line] = (uint16_t)(size < 0x7BFFu ? size : 0x7BFFu);
@@ -152,28 +183,26 @@ KERNEL(product, Product)
     /* The sums of this thread: eight rows and eight columns, each in two runs of four. */
     const int row_at = warp / 2 * 32 + lane / 8 * 4, column_at = warp % 2 * 64 + lane % 8 * 4;
     float sum[8][8];
-    int total[8][8];
+    int *total = (int *)(bounds + 2 * CHUNK) + threadIdx.x; /* what was added to them is rarely needed: not in registers */
     uint64_t lost_up = 0, lost_down = 0;
     bool is_far = false;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
+        int row = first_row + row_at + i % 4 + i / 4 * 16;
+        double start = 0.0;
+        if (job.bias && row < job.rows) {
+            uint16_t bits = job.bias[group * job.bias_group + row];
+            double size = floor(fabs(decoded(bits)) * UNITS + 0.5);
+            start = bits & 0x8000u ? -size : size;
+        }
+        if (fabs(start) >= CEILING_UNITS) {
+            (start < 0 ? lost_down : lost_up) |= 0xFFull << (8 * i);
+            start = 0.0;
+        }
+        is_far |= fabs(start) >= CEILING_UNITS / 2;
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            int row = first_row + row_at + i % 4 + i / 4 * 16;
-            long long column = first_column + column_at + j % 4 + j / 4 * 32;
-            double start = 0.0;
-            if (job.bias && row < job.rows && column < width) {
-                uint16_t bits = job.bias[group * job.bias_group + outer * job.bias_outer + row * job.bias_row +
-                                         (int)(column % job.columns) * job.bias_column];
-                double size = floor(fabs(decoded(bits)) * UNITS + 0.5);
-                start = bits & 0x8000u ? -size : size;
-            }
-            if (fabs(start) >= CEILING_UNITS) {
-                (start < 0 ? lost_down : lost_up) |= 1ull << (8 * i + j);
-                start = 0.0;
-            }
-            is_far |= fabs(start) >= CEILING_UNITS / 2;
-            total[i][j] = (int)start;
+            total[(8 * i + j) * THREADS] = (int)start;
             sum[i][j] = MAGIC;
         }
     }
@@ -182,7 +211,7 @@ KERNEL(product, Product)
         for (int i = 0; i < 8; i++) {
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                total[i][j] += (int)as_bits(sum[i][j]) - MAGIC_BITS;
+                total[(8 * i + j) * THREADS] += (int)as_bits(sum[i][j]) - MAGIC_BITS;
                 sum[i][j] = MAGIC;
             }
         }
@@ -220,12 +249,9 @@ KERNEL(product, Product)
                 flush();
                 stretch = 0.0f;
                 bool is_near = false;
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-#pragma unroll
-                    for (int j = 0; j < 8; j++)
-                        if (!((lost_up | lost_down) >> (8 * i + j) & 1))
-                            is_near |= fabs((double)total[i][j]) + (double)growth * 1.001 >= CEILING_UNITS;
+                for (int place = 0; place < 64; place++)
+                    if (!((lost_up | lost_down) >> place & 1))
+                        is_near |= fabs((double)total[place * THREADS]) + (double)growth * 1.001 >= CEILING_UNITS;
                 is_watched = __syncthreads_or(is_near);
             }
         }
@@ -240,35 +266,35 @@ KERNEL(product, Product)
         if (is_watched || step >= STRETCH_UNITS) {
             flush();
             stretch = 0.0f;
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-#pragma unroll
-                for (int j = 0; j < 8; j++) {
-                    const int row = row_at + i % 4 + i / 4 * 16, column = column_at + j % 4 + j / 4 * 32;
-                    double own = is_watched ? (double)total[i][j] : WIDE_MAGIC;
-                    int gone = (int)(lost_up >> (8 * i + j) & 1) - (int)(lost_down >> (8 * i + j) & 1);
 #pragma unroll 1
-                    for (int k = 0; k < BK; k++) {
-                        double value = (double)unmoved(left[k * BM + row]);
-                        double factor =
-                            sizes[k * BN + column] >= (thresholds[k * BM + row] & 0xFFFFu) ? right[k * BN + column] : 0.0f;
-                        if (is_watched) {
-                            double part = value * factor;
-                            own += trunc(part + copysign(0.5, part));
-                            gone = gone ? gone : fabs(own) >= CEILING_UNITS ? (own < 0 ? -1 : 1) : 0;
-                        } else {
-                            value = as_double(double_bits(value) + (value != 0.0));
-                            own = fma(value, factor, own);
-                        }
-                    }
+            for (int place = 0; place < 64; place++) {
+                const int i = place / 8, j = place % 8;
+                const int row = row_at + i % 4 + i / 4 * 16, column = column_at + j % 4 + j / 4 * 32;
+                int whole = total[place * THREADS];
+                double own = is_watched ? (double)whole : WIDE_MAGIC;
+                int gone = (int)(lost_up >> place & 1) - (int)(lost_down >> place & 1);
+#pragma unroll 1
+                for (int k = 0; k < BK; k++) {
+                    double value = (double)unmoved(left[k * BM + row]);
+                    double factor =
+                        sizes[k * BN + column] >= (thresholds[k * BM + row] & 0xFFFFu) ? right[k * BN + column] : 0.0f;
                     if (is_watched) {
-                        if (gone)
-                            (gone < 0 ? lost_down : lost_up) |= 1ull << (8 * i + j);
-                        total[i][j] = gone ? 0 : (int)own;
+                        double part = value * factor;
+                        own += trunc(part + copysign(0.5, part));
+                        gone = gone ? gone : fabs(own) >= CEILING_UNITS ? (own < 0 ? -1 : 1) : 0;
                     } else {
-                        total[i][j] += (int)(long long)(own - WIDE_MAGIC);
+                        value = as_double(double_bits(value) + (value != 0.0));
+                        own = fma(value, factor, own);
                     }
                 }
+                if (is_watched) {
+                    if (gone)
+                        (gone < 0 ? lost_down : lost_up) |= 1ull << place;
+                    whole = gone ? 0 : (int)own;
+                } else {
+                    whole += (int)(long long)(own - WIDE_MAGIC);
+                }
+                total[place * THREADS] = whole;
             }
         } else {
             stretch += step;
@@ -297,9 +323,8 @@ KERNEL(product, Product)
 #pragma unroll
                 for (int i = 0; i < 8; i++)
 #pragma unroll
-                    for (int j = 0; j < 4; j++)
-                        two_terms(sum[i][2 * j], sum[i][2 * j + 1], size[j], threshold[i], value[i], factor[2 * j],
-                                  factor[2 * j + 1]);
+                    for (int half = 0; half < 2; half++)
+                        four_products(sum[i] + 4 * half, size + 2 * half, threshold[i], value[i], factor + 4 * half);
             }
         }
         /* The next tile goes into the other stage, which everybody has left at the barrier of this one. */
@@ -320,9 +345,9 @@ KERNEL(product, Product)
                 continue;
             int gone = (int)(lost_up >> (8 * i + j) & 1) - (int)(lost_down >> (8 * i + j) & 1);
             if (job.halves) {
-                job.halves[place + row * job.c_row] = settled((double)total[i][j], gone);
+                job.halves[place + row * job.c_row] = half_of_units(total[(8 * i + j) * THREADS], gone);
             } else {
-                job.units[place + row * job.c_row] = total[i][j];
+                job.units[place + row * job.c_row] = total[(8 * i + j) * THREADS];
                 job.lost[place + row * job.c_row] = (signed char)gone;
             }
         }

@@ -1,8 +1,8 @@
 """Products on a device: with a stored matrix, by the width Winograd form, and of two computed stacks.
 
 The kernel needs bounds of what it multiplies. Those of weights are worked out once, those of activations by one pass
-over them. Where a chip's four-lane tiles lose digits (``aneforge.sim.mac``), and bounds do not exclude it, the CPU does
-the op for that batch.
+over them. Where a chip's four-lane tiles lose digits (``aneforge.sim.mac``), and bounds do not exclude it, the CPU
+does the op for that batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from aneforge.engine.ir import Op
 from aneforge.sim.convolution import winograd_kernels
 from aneforge.sim.engine import Engine
-from aneforge.sim.gpu.device import Buffer, Device
+from aneforge.sim.gpu.device import GpuDevice, GpuMemory
 from aneforge.sim.gpu.kernels import (
     BLOCK_COLUMNS,
     BLOCK_ROWS,
@@ -41,7 +41,7 @@ class NoKernelError(Exception):
 
 
 @dataclass(frozen=True)
-class Operand:
+class ProductOperand:
     """Where a product reads a sample of its second operand, and where its results lie."""
 
     term: Array
@@ -69,7 +69,7 @@ def _block_most(matrix: Array) -> Array:
 class _Matrices:
     """Stored matrices [groups, rows, depth] on a device, and their bounds."""
 
-    def __init__(self, device: Device, matrices: Array) -> None:
+    def __init__(self, device: GpuDevice, matrices: Array) -> None:
         self.groups, self.rows, self.depth = matrices.shape
         self.device = device
         self.values = device.upload(matrices)
@@ -89,7 +89,7 @@ def _grid(rows: int, columns: int, stacks: int) -> tuple[int, int, int]:
     return -(-columns // BLOCK_COLUMNS), -(-rows // BLOCK_ROWS), stacks
 
 
-def _may_lose(engine: Engine, device: Device, left: Array, most: Buffer, classes: Array, count: int) -> bool:
+def _may_lose(engine: Engine, device: GpuDevice, left: Array, most: GpuMemory, classes: Array, count: int) -> bool:
     """Whether a tile of four terms may reach 4096, by the largest sizes of its terms ([groups, depth])."""
     if not engine.tile_losses:
         return False
@@ -105,9 +105,9 @@ class StoredProduct:
     def __init__(
         self,
         engine: Engine,
-        device: Device,
+        device: GpuDevice,
         matrices: Array,
-        operand: Operand,
+        operand: ProductOperand,
         channels: int,
         result_steps: tuple[int | None, int | None],
         shape: tuple[int, ...],
@@ -154,7 +154,7 @@ class StoredProduct:
             **left.job(),
             **shared,
             **{"halves": out.buffer, "samples": samples, "b_most": bounds, "b_most_group": left.depth},
-            **{"bias_group": left.rows, "bias_row": 1, "b_dense": int(operand.is_dense)},
+            **{"bias_group": left.rows, "b_dense": int(operand.is_dense)},
         )
         kernels.device.launch("product", job, _grid(left.rows, samples * columns, left.groups))
         return out
@@ -166,7 +166,7 @@ class WinogradProduct:
     def __init__(
         self,
         engine: Engine,
-        device: Device,
+        device: GpuDevice,
         kernel: Array,
         groups: int,
         padded: tuple[int, ...],
@@ -230,7 +230,7 @@ class WinogradProduct:
 class MatrixProduct:
     """Two computed stacks of matrices, [N, 1, rows, stack, columns] each."""
 
-    def __init__(self, engine: Engine, device: Device, op: Op) -> None:
+    def __init__(self, engine: Engine, device: GpuDevice, op: Op) -> None:
         left, right = (tuple(operand.shape) for operand in op.operands[:2])
         if len(op.operands) > 2 or left[0] * right[0] * left[1] * right[1] != 1:
             raise NoKernelError

@@ -19,9 +19,9 @@ from aneforge.engine.ir import Op
 from aneforge.engine.traits import Trait
 from aneforge.graph.halves import FP16_MAX
 from aneforge.sim.engine import Engine
-from aneforge.sim.gpu.device import Buffer, Device
+from aneforge.sim.gpu.device import GpuDevice, GpuMemory
 from aneforge.sim.gpu.kernels import Kernels, Values
-from aneforge.sim.gpu.products import MatrixProduct, NoKernelError, Operand, StoredProduct, WinogradProduct
+from aneforge.sim.gpu.products import MatrixProduct, NoKernelError, ProductOperand, StoredProduct, WinogradProduct
 from aneforge.sim.half import Window
 from aneforge.sim.int8 import integer_operands
 from aneforge.sim.mac import CEILING
@@ -50,9 +50,9 @@ _ALL_HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 class RuleMaker:
     """Makes the rules of one engine on one device."""
 
-    def __init__(self, engine: Engine, device: Device) -> None:
+    def __init__(self, engine: Engine, device: GpuDevice) -> None:
         self.engine, self.device = engine, device
-        self._tables: dict[Any, Buffer] = {}
+        self._tables: dict[Any, GpuMemory] = {}
 
     def rule_of(self, op: Op, kernel: Array | None, named: dict[str, Array]) -> Rule:
         """The ops that are read, and what to launch."""
@@ -70,12 +70,12 @@ class RuleMaker:
 
     # Tables of all results.
 
-    def _kept(self, key: Any, table: Callable[[], Array]) -> Buffer:
+    def _kept(self, key: Any, table: Callable[[], Array]) -> GpuMemory:
         if key not in self._tables:
             self._tables[key] = self.device.upload(table())
         return self._tables[key]
 
-    def activation_table(self, name: str, *settings: tuple[str, float]) -> Buffer:
+    def activation_table(self, name: str, *settings: tuple[str, float]) -> GpuMemory:
         key = name, tuple(sorted(settings)), self.engine.tables
         return self._kept(key, lambda: activation(*key))
 
@@ -85,7 +85,7 @@ class RuleMaker:
         table = self.activation_table(op.kind, *settings)
         return lambda kernels, operands: kernels.looked_up(table, operands[0])
 
-    def fixed_point(self) -> Buffer:
+    def fixed_point(self) -> GpuMemory:
         """Numbers through the fixed point in front of 8-bit weights (N17)."""
         return self._kept("q4", lambda: q4(_ALL_HALVES))
 
@@ -169,7 +169,7 @@ class RuleMaker:
         matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)  # [depth, outputs]
         depth, outputs = matrix.shape
         lines = math.prod(op.shape[:-1])
-        operand = Operand(
+        operand = ProductOperand(
             term=np.arange(depth),
             column=np.arange(lines) * depth,
             result=np.arange(lines) * outputs,
@@ -219,7 +219,7 @@ class RuleMaker:
         return run
 
 
-def _operand_of(op: Op, padded: tuple[int, ...], window: Window, groups: int) -> Operand:
+def _operand_of(op: Op, padded: tuple[int, ...], window: Window, groups: int) -> ProductOperand:
     """Where a convolution reads a padded map [N, D, C, H, W]: every term of a group, every column of the result."""
     attrs = op.attrs
     _, _, channels, rows, columns = padded
@@ -232,7 +232,7 @@ def _operand_of(op: Op, padded: tuple[int, ...], window: Window, groups: int) ->
     n, z, y, x = (axis.reshape(-1) for axis in np.indices((images, out_depths, out_rows, out_columns)))
     column = (n * padded[1] + z * step) * size + y * window.stride[0] * columns + x * window.stride[1]
     result = ((n * out_depths + z) * outputs * out_rows + y) * out_columns + x
-    return Operand(term, column, result, c, plane, False, own * plane, channels)
+    return ProductOperand(term, column, result, c, plane, False, own * plane, channels)
 
 
 # Ops without weights.
