@@ -84,11 +84,12 @@ def evaluate_model(
     that the weights were fitted to: a sample of it among the evaluated ones is refused.
 
     ``data`` may also be an object of your own with ``identity``, ``len()``, ``name(number)`` and ``read(number)``,
-    which gives arrays by name and the label. Some samples are in memory at a time (64 with a GPU, else 16). ``out``
-    keeps the scores of each sample, so that the same call goes on where the last one was stopped; ``shard`` (``"2/8"``) does one part of the samples, which
-    :func:`merge_evaluations` joins. A sample that cannot be read or scored is counted and named, or an error where
-    ``strict``. ``device="cuda"`` runs exact sums on a GPU, with the same bits. ``progress`` hears how many samples are
-    done.
+    which gives arrays by name and the label. ``preprocess`` is a function (or ``own.py:function``) that makes the
+    inputs of what was read. Some samples are in memory at a time (64 with a GPU, else 16). ``out`` keeps the scores of
+    each sample, so that the same call goes on where the last one was stopped; ``shard`` (``"2/8"``) does one part of
+    the samples, which :func:`merge_evaluations` joins. A sample that cannot be read or scored is counted and named, or
+    an error where ``strict``. ``explain`` looks for the first layer behind the largest differences. ``device="cuda"``
+    runs exact sums on a GPU, with the same bits. ``progress`` hears how many samples are done.
     """
     if mode not in MODES:
         raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
