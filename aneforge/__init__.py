@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from aneforge.graph.encoding import Encoded
     from aneforge.numerics.causes import reduce_sum_to_matmul
     from aneforge.numerics.divergence import predict_fp16_divergence
+    from aneforge.reports.evaluation.evaluate import evaluate_model, merge_evaluations
+    from aneforge.reports.evaluation.result import Evaluation
     from aneforge.study.checking import Check, check
     from aneforge.study.comparison import Comparison, compare
     from aneforge.study.exporting import export_coreml
@@ -147,6 +149,8 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.study.running": "RunResult run",
         "aneforge.study.comparison": "Comparison compare",
         "aneforge.study.model": "fidelity",
+        "aneforge.reports.evaluation.evaluate": "evaluate_model merge_evaluations",
+        "aneforge.reports.evaluation.result": "Evaluation",
     },
     "Measure (estimate times)": {
         "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate_provenance",

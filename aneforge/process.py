@@ -10,9 +10,13 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock, RLock
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 _warnings_lock = RLock()
 
@@ -76,3 +80,15 @@ def quiet_warnings() -> Iterator[None]:
     with _warnings_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+# Work that is done ahead, in a thread of its own.
+
+
+def ahead(work: Callable[[], Result]) -> Iterator[Result]:
+    """What some work gives, again and again until it gives nothing; the next is under way while one is used."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(work)
+        while result := coming.result():
+            coming = thread.submit(work)
+            yield result

@@ -161,7 +161,8 @@ TAKES = {
     ("ci", "update"): (("ci", "update", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
 }
 NO_CHIPS = {("cache",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
-NO_CHIPS |= {("sweep", "merge"), ("sweep", "diff")}
+NO_CHIPS |= {("sweep", "merge"), ("sweep", "diff"), ("evaluate", "merge"), ("measure", "machine")}
+NO_CHIPS |= {("evaluate", "run")}  # it needs a file of samples: tests/test_evaluate.py asks for some
 NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 
@@ -418,7 +419,16 @@ def test_doctor_fails_where_something_is_degraded(monkeypatch, tmp_path):
 def test_missing_extras_are_no_fault(monkeypatch):
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     rows = doctor.examine()["optional packages"]
-    assert {each.what for each in rows} == {"onnx", "coreml", "coreml-export", "torch", "coreai", "sweep", "cluster"}
+    assert {each.what for each in rows} == {
+        "onnx",
+        "coreml",
+        "coreml-export",
+        "torch",
+        "coreai",
+        "sweep",
+        "images",
+        "cluster",
+    }
     assert all(each.ok and each.value == "not installed" and "pip install" in each.why for each in rows)
 
 

@@ -94,6 +94,12 @@ DIFFERENT = {
     "--target-error": "its default",
     "--route": "its default",
     "--os": "the system that a verdict is about, and the one that gave a plan",
+    "--data": "with a loss, or with labels",
+    "--metric": "of a table, or of a data set",
+    "--reference": "a chip, or the float model",
+    "--calibration": "what weights are fitted to, or were",
+    "--strict": "what is refused",
+    "--device": "where it is simulated, or where the optimiser is",
     "--model": "an argument, and an option of contribute",
 }
 """Options whose meaning differs between commands, and in what."""
@@ -186,6 +192,7 @@ BEFORE = {
     "ci check": ["aneforge ci record model.onnx --target m1,m5 --skip numerics"],
     "ci update": ["aneforge ci record model.onnx --target m1 --skip numerics"],
     "sweep merge": [f"aneforge sweep models/ --target m1 --out results-{part} --workers 1" for part in (1, 2)],
+    "evaluate merge": [f"aneforge evaluate net.py --data samples.npz --shard {n}/2 --out part-{n}" for n in (1, 2)],
     "sweep diff": [f"aneforge sweep models/ --target m1 --out {name} --workers 1" for name in ("last-week", "today")],
 }
 """What has to be there before the examples of a command run."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aneforge.cli.commands import GroupedCommands
-from aneforge.cli.verbs import check, ci, deploy, look_up, measure, measured, run, sweep
+from aneforge.cli.verbs import check, ci, deploy, evaluate, look_up, measure, measured, run, sweep
 from aneforge.cli.verbs import compile as compile_
 from aneforge.version import __version__
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _group in (look_up, check, compile_, run, measure, measured, deploy, ci, sweep):
+for _group in (look_up, check, compile_, run, evaluate, measure, measured, deploy, ci, sweep):
     _group.commands.add_to(app)
 
 

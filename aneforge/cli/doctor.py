@@ -49,6 +49,7 @@ EXTRAS = {
     "torch": ("torch", "reads .pt2 and modules"),
     "coreai": ("coreai", "reads .aimodel"),
     "sweep": ("pyarrow", "writes the tables of sweeps as Parquet"),
+    "images": ("PIL", "reads data sets of images"),
     "cluster": ("distributed", "runs sweeps on Dask"),
 }
 

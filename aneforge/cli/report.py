@@ -14,6 +14,7 @@ from aneforge.errors import AneforgeError
 from aneforge.progress import Progress
 from aneforge.reports import against
 from aneforge.reports.document import FORMATS, Report, format_of
+from aneforge.reports.evaluation.section import read_summary
 from aneforge.reports.gather import Measured, report
 from aneforge.reports.saved import is_saved_report, read_report
 from aneforge.study.plan_files import read_plan
@@ -32,6 +33,7 @@ class ReportOptions:
     changes: int = 3
     max_abs: float | None = None
     measured: str | None = None
+    evaluation: str | None = None
     against: str | None = None
     against_target: str | None = None
 
@@ -101,6 +103,7 @@ def _one(
         options.changes,
         options.max_abs,
         _measured(options.measured),
+        None if options.evaluation is None else read_summary(options.evaluation),
         progress=progress,
         **file.options,
     )

@@ -13,8 +13,10 @@ from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 
 
-def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | Sequence[Any] = ()) -> Any:
-    """The value of one tensor (an array) or of several (a list).
+def evaluate(
+    out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | Sequence[Any] = (), single: bool = False
+) -> Any:
+    """The value of one tensor (an array) or of several (a list), in float64; ``single`` rounds each node to float32.
 
     ``feeds`` gives the inputs: a list in order of creation, or a mapping by name or by tensor. Parameters
     keep the value they were made with unless they are fed.
@@ -27,7 +29,8 @@ def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | 
             users[operand.uid] = users.get(operand.uid, 0) + 1
     for node in graph.nodes:
         if node.uid not in values:
-            values[node.uid] = value_of(node, [values[operand.uid] for operand in node.inputs])
+            value = value_of(node, [values[operand.uid] for operand in node.inputs])
+            values[node.uid] = value.astype(np.float32) if single and value.dtype == np.float64 else value
         for operand in node.inputs:
             users[operand.uid] -= 1
             if not users[operand.uid]:

@@ -66,6 +66,8 @@ class Report:
     divergence_note: str = ""
     """Which chips were compared, or why none were."""
     measured: MeasuredTable | None = None
+    accuracy: Mapping[str, Any] | None = None
+    """The figures of an evaluation on a data set, where there are some."""
     stored: tuple[StoredRow, ...] = ()
     """What other forms of the weights would make of it."""
     stored_note: str = ""
@@ -146,6 +148,7 @@ class Report:
             "divergences": [row.to_json() for row in self.divergences],
             "divergence_note": self.divergence_note,
             "measured": None if self.measured is None else self.measured.to_json(),
+            "accuracy": None if self.accuracy is None else dict(self.accuracy),
             "stored": [row.to_json() for row in self.stored],
             "stored_note": self.stored_note,
             "passes": {

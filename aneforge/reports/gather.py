@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -295,6 +296,7 @@ def report(
     changes: int = DEFAULT_CHANGES,
     max_abs: float | None = None,
     measured: Measured | None = None,
+    accuracy: Mapping[str, Any] | None = None,
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
@@ -306,9 +308,10 @@ def report(
     ``target`` is one chip of every engine that is sold where it is left out (``macs,phones``); Macs are listed first.
     ``scope`` is what a time covers (see ``af.estimate_all``), ``changes`` how many changes are worked out for each
     chip, ``max_abs`` the largest magnitude of any input, which the numeric risks are about. ``measured`` is a compute
-    plan that a Mac gave (``aneforge.study.read_plan``), shown beside the predictions. ``progress`` hears how many
-    steps are done, of how many, and what comes next. ``report(...).save("page.html")`` writes the page; Markdown, CSV,
-    JSON, a Perfetto trace and the other formats go by the suffix too.
+    plan that a Mac gave (``aneforge.study.read_plan``), shown beside the predictions; ``accuracy`` are the figures of
+    an evaluation on a data set (``Evaluation.to_json``). ``progress`` hears how many steps are done, of how many, and
+    what comes next. ``report(...).save("page.html")`` writes the page; Markdown, CSV, JSON, a Perfetto trace and the
+    other formats go by the suffix too.
     """
     step = Steps(progress, _STEPS).next
     step("reading the model")
@@ -352,6 +355,7 @@ def report(
             divergence_note=note,
             doubts=tuple(checked.doubts),
             measured=None if measured is None else overlay(*measured, splits, ops),
+            accuracy=accuracy,
             source=Path(model) if isinstance(model, (str, Path)) else None,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from aneforge.cost.calls import SCOPES
 from aneforge.reports.document import Report
+from aneforge.reports.evaluation.section import section_head, section_heads, section_rows
 from aneforge.reports.pages import embedded, page_text
 from aneforge.reports.plots.roofline import ABOVE_PEAK, ABOVE_SLOPE
 from aneforge.reports.rows import ChipRow
@@ -24,6 +25,7 @@ _SECTIONS = (
     ("limits", "Time and memory"),
     ("help", "What if"),
     ("numbers", "Numbers"),
+    ("accuracy", "Accuracy"),
     ("weights", "Weights"),
     ("ops", "Every operation"),
     ("measured", "What a Mac says"),
@@ -53,7 +55,11 @@ def page(report: Report) -> str:
         answer=_answer(report),
         sizes=_sizes(report),
         scope=SCOPES.get(report.scope, report.scope),
-        sections=[row for row in _SECTIONS if row[0] != "measured" or report.measured is not None],
+        sections=[row for row in _SECTIONS if row[0] not in ("measured", "accuracy") or getattr(report, row[0])],
+        accuracy=None
+        if report.accuracy is None
+        else (section_head(report.accuracy), list(section_rows(report.accuracy))),
+        accuracy_heads=section_heads(),
         chip_columns=_COLUMNS,
         right=("us", "engine", "energy"),
         chips=[_chip(chip, scale) for chip in report.chips],

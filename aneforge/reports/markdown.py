@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from aneforge.compiler.legal.findings import BASES
 from aneforge.reports.document import Report
+from aneforge.reports.evaluation.section import section_head, section_heads, section_rows
 from aneforge.reports.rows import ChangeRow, ChipRow, FindingRow
 from aneforge.study.plan_files import DEVICES
 from aneforge.text import human_bytes, percent, plural
@@ -21,6 +22,7 @@ def markdown(report: Report) -> str:
         ("Why not", _findings(report)),
         ("What if", _changes(report)),
         ("Numbers that can be lost", _risks(report)),
+        ("Accuracy on a data set", _accuracy(report)),
         ("Weights", _stored(report)),
         ("What a Mac says", _measured(report)),
     )
@@ -164,6 +166,16 @@ def _risks(report: Report) -> Iterator[str]:
             yield f"  - do: {row.suggestion}"
     if len(report.risks) > _MOST_FINDINGS:
         yield f"- and {len(report.risks) - _MOST_FINDINGS} more"
+
+
+def _accuracy(report: Report) -> Iterator[str]:
+    """Figures of an evaluation, where there are some."""
+    if report.accuracy is None:
+        return
+    yield f"{section_head(report.accuracy)}."
+    yield ""
+    for row in (section_heads(), ("---",) * len(section_heads()), *section_rows(report.accuracy)):
+        yield f"| {' | '.join(row)} |"
 
 
 def _measured(report: Report) -> Iterator[str]:

@@ -96,6 +96,7 @@ def report_from_json(document: Any) -> Report:
         stored_note=document.get("stored_note") or "",
         max_abs=document.get("max_abs"),
         measured=None if measured is None else _row(MeasuredTable, measured),
+        accuracy=document.get("accuracy"),
         version=document["aneforge"],
     )
 

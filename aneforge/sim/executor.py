@@ -114,13 +114,13 @@ class ExecutionPlan:
         self.engine = engine
         self._places = places
         self._place_of = {op: place for place, op in enumerate(module.ops)}
-        self._module = module
+        self.module = module
         self._nodes: dict[Op, tuple[str, ...]] = {}
         for name, standing in module.lineage.items():
             if standing.op is not None:
                 self._nodes[standing.op] = (*self._nodes.get(standing.op, ()), name)
-        self._ports = [(self._place_of[op], op) for op in module.ops if op.is_a(Trait.INPUT)]
-        self._outputs = [
+        self.ports = [(self._place_of[op], op) for op in module.ops if op.is_a(Trait.INPUT)]
+        self.outputs = [
             (name, self._place_of[operand])
             for op in module.ops
             if op.kind == "live_out"
@@ -128,10 +128,10 @@ class ExecutionPlan:
         ]
         self._states = [(name, self._place_of[op]) for name, op in _written_states(module).items()]
         steps = self._build_steps()
-        wanted = {place for step in steps for place in step.reads} | {place for _, place in self._outputs}
+        wanted = {place for step in steps for place in step.reads} | {place for _, place in self.outputs}
         constants = [op for op in module.ops if op.kind == "const_in" and self._place_of[op] in wanted]
         self._constants = [(self._place_of[op], stored_constant(module, op)) for op in constants]
-        kept = {place for _, place in (*self._outputs, *self._states)} | {place for place, _ in self._constants}
+        kept = {place for _, place in (*self.outputs, *self._states)} | {place for place, _ in self._constants}
         self._steps = _with_drops(steps, kept)
         self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
 
@@ -146,7 +146,7 @@ class ExecutionPlan:
         twice."""
         steps: list[_Step] = []
         pieces: dict[Op, tuple[int, slice]] = {}
-        module, groups = self._module, _groups(self._module)
+        module, groups = self.module, _groups(self.module)
         for op in module.ops:
             if op.is_a(Trait.PORT) or op.is_a(Trait.INPUT):
                 continue
@@ -185,12 +185,12 @@ class ExecutionPlan:
     def run(self, feeds: Feeds, trace: bool = False) -> Run:
         """Run on NDCHW arrays by port name."""
         values: dict[int, Array] = dict(self._constants)
-        for place, port in self._ports:
+        for place, port in self.ports:
             array = feeds.get(port.attrs["name"])
-            values[place] = np.zeros(port.shape, np.float16) if array is None else _port(port, array)
+            values[place] = np.zeros(port.shape, np.float16) if array is None else port_value(port, array)
         result = Run({}, fidelity=dict(self.fidelity))
         if trace:
-            result.values = {port.uid: values[place] for place, port in self._ports}
+            result.values = {port.uid: values[place] for place, port in self.ports}
         watch = _watch.get()
         for step in self._steps:
             read = [values[place] for place in step.reads]
@@ -210,7 +210,7 @@ class ExecutionPlan:
             values[step.place] = value
             for place in step.done:
                 del values[place]
-        result.outputs = {name: without_nan(values[place]) for name, place in self._outputs}
+        result.outputs = {name: without_nan(values[place]) for name, place in self.outputs}
         result.states = {name: values[place] for name, place in self._states}
         return result
 
@@ -285,7 +285,7 @@ def stored_constant(module: Module, op: Op) -> Array:
     return laid_out(weight.array, op.shape)
 
 
-def _port(op: Op, value: Array) -> Array:
+def port_value(op: Op, value: Array) -> Array:
     """An input value as the engine stores it: uint8 ports hold integers, all others fp16 (ties to even, as the host
     rounds)."""
     array = np.asarray(value)

@@ -156,7 +156,7 @@ class _Output:
     def __init__(self, shape: tuple[int, ...], scores: bool) -> None:
         self.tally = Tally()
         self.values = Summary()
-        self.axis = _score_axis(shape) if scores else None
+        self.axis = score_axis(shape) if scores else None
         self.rows = self.agree = 0
         self.square_error = self.square = self.largest = 0.0  # against float64
         self.lost = 0
@@ -182,7 +182,7 @@ class _Output:
         return Distance(share**0.5, self.largest, self.lost)
 
 
-def _score_axis(shape: tuple[int, ...]) -> int | None:
+def score_axis(shape: tuple[int, ...]) -> int | None:
     """Where the scores of classes lie, if an output looks like such: a map of more than one pixel does not."""
     if len(shape) > 3:
         return 1 if shape[1] > 1 and prod(shape[2:]) == 1 else None
@@ -300,18 +300,26 @@ def _machines(splits: dict[str, Partition], mode: str, base: str) -> list[_Machi
     """The reference's first."""
     machines: dict[tuple[Any, ...], _Machine] = {}
     for name in (base, *(chip for chip in splits if chip != base)):
-        split = splits[name]
-        engine = Engine.of(split.target, mode)
-        arithmetic = tuple(getattr(engine, field.name) for field in fields(engine) if field.name != "target")
-        programs = tuple(program.fingerprint for program in split.programs.values())
-        key = (tuple(split.device_of.items()), programs, arithmetic)
+        key = machine_key(splits[name], mode)
         if key not in machines:
-            machines[key] = _Machine(split.runner(mode))
+            machines[key] = _Machine(splits[name].runner(mode))
         machines[key].chips.append(name)
     first, *others = machines.values()
     for machine in (first, *others):
         machine.compare_with(first)
     return [first, *others]
+
+
+def machine_key(split: Partition, mode: str) -> tuple[Any, ...]:
+    """What decides every bit of a model on a chip: the cut, the programs and the arithmetic. Chips that share it are
+    simulated once."""
+    engine = Engine.of(split.target, mode)
+    arithmetic = tuple(getattr(engine, field.name) for field in fields(engine) if field.name != "target")
+    return (
+        tuple(split.device_of.items()),
+        tuple(program.fingerprint for program in split.programs.values()),
+        arithmetic,
+    )
 
 
 class _Listener(NamedTuple):

@@ -69,16 +69,14 @@ class Runner:
         """What runs a compiled model: the one region of a graph that a chip takes whole."""
         return cls(compiled_partition(model.graph, model.program), {0: model})
 
-    def run_each(self, samples: Iterable[Mapping[str, np.ndarray]]) -> Iterator[RegionsRun]:
-        """One run for each sample, in order; of one program several are under way where there are CPUs for them."""
+    def run_each(self, samples: Iterable[Mapping[str, np.ndarray]], device: str = "cpu") -> Iterator[RegionsRun]:
+        """One run for each sample, in order; of one program several are under way where there are CPUs for them.
+        Samples are read as they are needed, and none is kept. ``device`` is where one program runs; regions of several
+        run on the CPU."""
         if not self.partition.cut.untouched:
             yield from map(self.run, samples)
             return
-        feeds: dict[str, list[np.ndarray]] = {}
-        for sample in samples:
-            for name, array in sample.items():
-                feeds.setdefault(name, []).append(np.asarray(array))
-        for done in self.models[0].batch({name: np.stack(arrays) for name, arrays in feeds.items()}):
+        for done in self.models[0].batch(samples, device=device):
             yield RegionsRun(done.outputs, {0: done})
 
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> RegionsRun:

@@ -226,6 +226,10 @@ def report(
         str | None,
         typer.Option("--measured", help="Show a Mac's compute plan beside the predictions: FILE, or CHIP=FILE."),
     ] = None,
+    evaluation: Annotated[
+        str | None,
+        typer.Option("--evaluation", help="Show the figures that aneforge evaluate left in FOLDER.", metavar="FOLDER"),
+    ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="Compare with another model, or with a saved report (.json).")
     ] = None,
@@ -259,6 +263,7 @@ def report(
         changes,
         max_abs,
         measured,
+        evaluation,
         against,
         against_target,
     )
