@@ -6,22 +6,27 @@ read-only folder or a kill leaves what was there; after a kill a hidden ``.NAME.
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import re
 import secrets
 import shutil
 import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, LoadError, first_line
+from aneforge.errors import AneforgeError, LoadError, first_line, shortened, shown
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip archive can name: the same content gives the same bytes
 
@@ -270,6 +275,53 @@ def check_archive(archive: zipfile.ZipFile, where: str) -> None:
             ratio = -(-info.file_size // max(1, info.compress_size))
             spend("archive_ratio", ratio, f"{where}: entry {info.filename!r}")
     spend("unpacked_bytes", total, where)
+
+
+def entry_of(archive: zipfile.ZipFile, name: str, where: str) -> bytes:
+    """One entry of an archive. ``LoadError`` where it is encrypted, cut off, or packed in a way that nobody reads."""
+    try:
+        return archive.read(name)
+    except KeyError:
+        raise LoadError(f"{where}: has no entry {shown(name)!r}") from None
+    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, MemoryError, *_BAD_ARCHIVE) as error:
+        raise LoadError(f"{where}: entry {shortened(shown(name))!r} cannot be read ({first_line(error)})") from None
+
+
+_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, struct.error)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# NumPy reads the header of an array with Python's own parser, and that of Python 3.11 counts its depth for all threads
+# together: two that parse at a time raise SystemError.
+_header_lock = Lock()
+
+
+def array_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether the first axis runs fastest, and type of an array in NumPy's format, read from its beginning."""
+    try:
+        with _header_lock:
+            version = np.lib.format.read_magic(stream)
+            shape, is_fortran, dtype = _HEADERS[version](stream)
+    except KeyError:
+        raise LoadError(
+            f"{where}: an array in a version of NumPy's format that is not supported; write it with np.save"
+        ) from None
+    except Exception as error:  # the header is parsed as Python: syntax, tokens, recursion, types
+        raise LoadError(f"{where}: not an array in NumPy's format ({first_line(error)})") from None
+    if dtype.hasobject or any(extent < 0 for extent in shape):
+        raise LoadError(f"{where}: not an array of numbers; write it with np.save")
+    return shape, is_fortran, dtype
+
+
+def array_of(content: bytes, where: str) -> np.ndarray:
+    """The array that a file in NumPy's format holds, not to be written to. Nothing larger than the file is made."""
+    stream = io.BytesIO(content)
+    shape, is_fortran, dtype = array_header(stream, where)
+    count, begin = math.prod(shape), stream.tell()
+    if count * dtype.itemsize != len(content) - begin:
+        raise LoadError(
+            f"{where}: an array of {list(shape)} {dtype} takes {count * dtype.itemsize:,} bytes, and the file has "
+            f"{len(content) - begin:,}"
+        )
+    return np.frombuffer(content, dtype, count, begin).reshape(shape, order="F" if is_fortran else "C")
 
 
 def regular_file(path: str | Path, where: str) -> Path:

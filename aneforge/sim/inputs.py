@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import AneforgeError, ArgumentError, first_line
-from aneforge.files import check_archive, regular_file
+from aneforge.files import array_of, check_archive, entry_of, regular_file
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import promised_range
@@ -136,11 +136,11 @@ def read_arrays(file: str) -> Sample:
                 raise ValueError("it is not an archive, as np.savez writes it")
             with zipfile.ZipFile(stream) as archive:
                 check_archive(archive, file)
-            stream.seek(0)
-            content = np.load(stream, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise ValueError("it contains one array without a name")
-            return {name: content[name] for name in content.files}
+                names = archive.namelist()
+                return {
+                    name.removesuffix(".npy"): array_of(entry_of(archive, name, file), f"{file}: {name}")
+                    for name in names
+                }
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, MemoryError) as error:
         raise AneforgeError(
             f"{file}: not a file of named arrays (.npz): {first_line(error)}. Write it with np.savez(file, x=array)."

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.documents import Misshapen, read_json, typed
+from aneforge.errors import AneforgeError, LoadError, first_line
 from aneforge.files import write_whole
 
 SCHEMA = "aneforge-evaluation-1"
@@ -130,19 +131,20 @@ def _records(place: Path) -> Iterator[SampleScores]:
     """Every sample that is done. A file that is cut off is as good as none."""
     for file in sorted((place / "samples").glob("*.json")):
         try:
-            yield from [SampleScores(**record) for record in json.loads(file.read_bytes())]
-        except (OSError, ValueError, TypeError, RecursionError):
+            yield from typed(list[SampleScores], read_json(file))
+        except (LoadError, Misshapen):
             continue
 
 
 def _plan_of(place: Path) -> EvaluationPlan:
     try:
-        document = json.loads((place / _PLAN).read_bytes())
-        names = EvaluationPlan.__dataclass_fields__
-        asked = EvaluationPlan(**{**{name: document[name] for name in names}, "metrics": tuple(document["metrics"])})
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise AneforgeError(f"{place}: not a folder of an evaluation; run aneforge evaluate --out first.") from None
-    return asked
+        document = typed(dict[str, Any], read_json(place / _PLAN))
+        asked = {name: value for name, value in document.items() if name not in ("schema", "key")}
+        return typed(EvaluationPlan, asked)
+    except (LoadError, Misshapen) as error:
+        raise AneforgeError(
+            f"{place}: not a folder of an evaluation ({first_line(error)}); run aneforge evaluate --out first."
+        ) from None
 
 
 def _difference(one: EvaluationPlan, two: EvaluationPlan) -> str:
