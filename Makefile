@@ -112,8 +112,12 @@ snapshots: $(VENV)/.installed-dev
 score: $(VENV)/.installed-dev
 	$(BIN)/python tools/seed_score.py
 
-# Damaged compiled programs of every generation, many more than the tests take.
+# Damaged files of every kind that a command reads, for ten minutes (FUZZ_SECONDS, FUZZ_SEED), and damaged compiled
+# programs of every generation. Files that were treated badly are kept in fuzz-findings.
+FUZZ_SECONDS ?= 600
+FUZZ_SEED ?= 0
 fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 	ANEFORGE_MUTATIONS=20000 $(BIN)/python -m pytest -n 2 -k mutated tests/test_container_bad.py
 
 lint: $(VENV)/.installed-dev

@@ -29,6 +29,10 @@ _FARTHEST = 3.47  # what the sum reaches at most, in standard deviations
 _AT_THE_ENDS = 1  # the second sample
 
 
+MOST_DRAWN = 1_000_000
+"""Samples from one seed: more are a typing error, and would be drawn for ever."""
+
+
 def drawn_inputs(graph: Graph, samples: int = 1, seed: int = SEED) -> Iterator[dict[str, Array]]:
     """Samples from a seed, one at a time. The second lies at the ends of the ranges that inputs declare."""
     return (drawn_sample(graph, seed, number) for number in range(samples))
@@ -95,6 +99,11 @@ def samples_of(
     """
     if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
         raise ArgumentError("samples", f"{samples!r} is not a count; give a whole number, 1 or more.")
+    if samples is not None and samples > MOST_DRAWN and inputs is None:
+        raise ArgumentError(
+            "samples",
+            f"{samples:,} is more than are drawn in one run; give at most {MOST_DRAWN:,}, or inputs of your own.",
+        )
     if inputs is None:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             raise ArgumentError("seed", f"{seed!r} is not a seed; give a whole number, 0 or more.")

@@ -10,12 +10,14 @@ import io
 import json
 import random
 import struct
+import warnings
 import zipfile
 from typing import Any
 
 WORDS = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 TEXTS = ("", " ", "x", "²", "\0", "\n", "../x", "a\x1b[31mb", "é" * 300, "`![x](y)`", "NaN", "-1", "1e999", "9" * 5000)
 NUMBERS = (None, True, False, 0, -1, 1, 2, 0.5, 1e308, -1e308, 2**31, 2**63, 2**64, -(2**63), 10**30)
+_PRINTED = bytes(range(32, 127)) + b"\t\n\r"
 _DEEP = 3000
 """Lists within lists: more than Python's recursion takes."""
 
@@ -34,7 +36,7 @@ def _by_kind(data: bytes, chance: random.Random) -> bytes:
         return _archive(data, chance)
     if data.lstrip()[:1] in (b"{", b"["):
         return _json(data, chance)
-    if data[:6] == b"\x93NUMPY" or b"\0" not in data[:4096]:
+    if data[:6] == b"\x93NUMPY" or not data[:4096].translate(None, _PRINTED):
         return _text(data, chance)
     return _messages(data, chance)
 
@@ -155,7 +157,9 @@ def _archive(data: bytes, chance: random.Random) -> bytes:
     else:
         entries[place] = name, _by_kind(content, chance)
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+    packing = chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    with zipfile.ZipFile(stream, "w", packing) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name that is there twice is meant
         for entry, inside in entries:
             archive.writestr(zipfile.ZipInfo(entry or "x"), inside)
     changed = bytearray(stream.getvalue())

@@ -23,6 +23,7 @@ from aneforge.errors import AneforgeError, LoadError, first_line, install_hint
 from aneforge.files import array_header, array_of, check_archive, regular_file
 from aneforge.graph.graph import Graph
 from aneforge.sim.inputs import read_arrays
+from aneforge.text import whole_number
 
 Array = np.ndarray
 Preprocess = Callable[[Any], Any]
@@ -358,7 +359,8 @@ def _folder(place: Path) -> _Files:
     wanted = (*_IMAGES, *_ARRAYS)
     files = sorted(file for file in place.rglob("*") if file.suffix.casefold() in wanted and file.is_file())
     classes = sorted({file.parent.name for file in files if file.parent != place})
-    numbers = {name: int(name) if all(part.isdigit() for part in classes) else at for at, name in enumerate(classes)}
+    stated = [whole_number(name) for name in classes]
+    numbers = dict(zip(classes, range(len(classes)) if None in stated else stated, strict=True))
     return _files([(file, numbers.get(file.parent.name) if file.parent != place else None) for file in files], place)
 
 

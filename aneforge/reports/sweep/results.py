@@ -19,6 +19,7 @@ from aneforge.files import write_whole
 from aneforge.reports.sweep.plan import SCHEMA, Digests, Planned, Shard, SweepOptions
 from aneforge.reports.sweep.task import ABSENT
 from aneforge.reports.workers import WorkerLimits, WorkerOutcome
+from aneforge.text import whole_number
 from aneforge.version import __version__
 
 _DIGESTS = "digests.json"
@@ -213,7 +214,7 @@ def _is_of(name: str, shard: Shard) -> bool:
 def _shard_number(name: str) -> int:
     parts = name.split(".")
     number = parts[1].partition("-")[0] if len(parts) == 3 else "0"
-    return int(number) if number.isdigit() else 0
+    return whole_number(number) or 0
 
 
 def _read_plan(file: Path) -> SweepPlan:
