@@ -57,7 +57,7 @@ quick: lint
 # The command line on the oldest and the newest Python that is supported, where the machine has them: each in an
 # environment of its own.
 PYTHONS ?= python3.10 python3.13
-COMMANDS := $(addprefix tests/test_,$(addsuffix .py,help cli cli_snapshots cli_status cli_vocabulary cli_target_first))
+COMMANDS := $(addprefix tests/test_,$(addsuffix .py,help cli every_python cli_snapshots cli_status cli_vocabulary cli_target_first))
 test-pythons:
 	@for python in $(PYTHONS); do \
 	  found=$$python; \

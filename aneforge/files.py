@@ -125,10 +125,31 @@ def write_archive(path: str | Path, entries: Iterable[tuple[str, Callable[[IO[by
     """An uncompressed zip archive; an entry is a name and what writes it. The same entries give the same bytes."""
     with written_file(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, write in entries:
-            info = zipfile.ZipInfo(name.replace("\0", "\\x00"), _EPOCH)
+            info = _Entry(name.replace("\0", "\\x00"), _EPOCH)
             info.external_attr = 0o600 << 16
             with archive.open(info, "w", force_zip64=True) as entry:
                 write(entry)
+
+
+class _Entry(zipfile.ZipInfo):
+    """An entry whose header has the same bytes on every Python: up to 3.10 large sizes are written another way."""
+
+    def FileHeader(self, zip64: bool | None = None) -> bytes:  # noqa: N802 - the library's name
+        try:
+            name, flags = self.filename.encode("ascii"), self.flag_bits
+        except UnicodeEncodeError:
+            name, flags = self.filename.encode("utf-8"), self.flag_bits | _UTF8
+        known = (0, 0, 0) if flags & _SIZES_FOLLOW else (self.CRC, self.compress_size, self.file_size)
+        self.extract_version = self.create_version = _ZIP64
+        year, month, day, hour, minute, second = self.date_time
+        moment = hour << 11 | minute << 5 | second // 2, (year - 1980) << 9 | month << 5 | day
+        extra = struct.pack("<HHQQ", 1, 16, known[2], known[1])
+        head = (b"PK\3\4", _ZIP64, flags, self.compress_type, *moment, known[0], _LARGE, _LARGE, len(name), len(extra))
+        return struct.pack("<4s5H3L2H", *head) + name + extra
+
+
+_UTF8, _SIZES_FOLLOW = 0x800, 0x08
+_ZIP64, _LARGE = 45, 0xFFFFFFFF
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import fsum
 from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
@@ -129,7 +130,7 @@ def figures(rows: Sequence[Mapping[str, Any]], predicted: Callable[[Mapping[str,
     return Figures(
         len(rows),
         100 * median(sizes),
-        100 * sum(sizes) / len(sizes),
+        100 * fsum(sizes) / len(sizes),
         100 * sizes[place],
         factors[place],
         100 * median(errors),
@@ -159,14 +160,14 @@ def _rank_within_sources(rows: Sequence[Mapping[str, Any]], pairs: Sequence[tupl
         groups.setdefault(row.get("source"), []).append(pair)
     large = [group for group in groups.values() if len(group) >= 4]
     total = sum(len(group) for group in large)
-    return sum(len(group) * _spearman(group) for group in large) / total if total else 1.0
+    return fsum(len(group) * _spearman(group) for group in large) / total if total else 1.0
 
 
 def _spearman(pairs: Sequence[tuple[float, float]]) -> float:
     one, two = (_ranks([pair[i] for pair in pairs]) for i in (0, 1))
     middle = (len(pairs) - 1) / 2
-    top = sum((a - middle) * (b - middle) for a, b in zip(one, two, strict=True))
-    scale = sum((a - middle) ** 2 for a in one) * sum((b - middle) ** 2 for b in two)
+    top = fsum((a - middle) * (b - middle) for a, b in zip(one, two, strict=True))
+    scale = fsum((a - middle) ** 2 for a in one) * fsum((b - middle) ** 2 for b in two)
     return top / scale**0.5 if scale else 1.0
 
 
