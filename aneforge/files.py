@@ -226,6 +226,7 @@ class Budget:
 LIMITS: dict[str, Budget] = {
     "unpacked_bytes": Budget(32 << 30, "bytes that one archive (saved graph, .npz, .pt2) unpacks to"),
     "archive_ratio": Budget(200, "bytes that one byte of a compressed entry of an archive unpacks to"),
+    "unpacked_files": Budget(10_000, "files that one uploaded archive unpacks to"),
     "folded_bytes": Budget(2 << 30, "bytes of constants computed while a file is read, beyond 8 times its size"),
     "folded_work": Budget(10_000_000_000, "numbers read, multiplied or written to compute constants"),
     "nodes": Budget(250_000, "nodes walked, with functions, branches and loops written out"),
