@@ -428,7 +428,7 @@ def resized(image: Array, rows: int, columns: int, channels: int, name: str) -> 
 def _pillow(where: str) -> Any:
     try:
         from PIL import Image  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(f"{where}: images need Pillow. Install it with {install_hint('images')}.") from None
     return Image
 
@@ -443,7 +443,7 @@ class _Parquet:
         try:
             import pyarrow
             from pyarrow import parquet
-        except ImportError:
+        except ModuleNotFoundError:
             raise AneforgeError(f"{file}: needs pyarrow. Install it with {install_hint('sweep')}.") from None
         try:
             self._file = parquet.ParquetFile(regular_file(file, str(file)))

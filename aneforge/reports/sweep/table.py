@@ -147,7 +147,7 @@ def _pyarrow(file: Path) -> tuple[Any, Any]:
     try:
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(
             f"{file}: Parquet needs pyarrow. Install it with {install_hint('sweep')}, or write a .csv or .json."
         ) from None
