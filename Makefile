@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz soak sbom lock locked lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -107,6 +107,7 @@ test-search: $(VENV)/.installed-dev
 # What every command prints on a small example, kept as tests/snapshots/*.txt. Read the difference before you commit it.
 snapshots: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 tests/test_cli_snapshots.py --write-snapshots
+	$(BIN)/python -m pytest tests/test_every_python.py tests/test_supply_chain.py --write-snapshots
 
 # How the project stands to every statement of the seed documents; each is shown by a call.
 score: $(VENV)/.installed-dev
@@ -117,7 +118,7 @@ score: $(VENV)/.installed-dev
 FUZZ_SECONDS ?= 600
 FUZZ_SEED ?= 0
 fuzz: $(VENV)/.installed-dev
-	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --record
 	ANEFORGE_MUTATIONS=20000 $(BIN)/python -m pytest -n 2 -k mutated tests/test_container_bad.py
 
 lint: $(VENV)/.installed-dev
@@ -191,3 +192,22 @@ bench-peer: $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) $(VENV)-python* $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis .page-shots dist
+
+# Random graphs over the whole vocabulary through everything that answers about them, ten minutes.
+SOAK_SECONDS ?= 600
+SOAK_SEED ?= 0
+soak: $(VENV)/.installed-dev
+	$(BIN)/python tools/soak.py --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --record
+
+# The software bill of materials of this installation (CycloneDX); EXTRAS="onnx coreml" adds those of extras.
+sbom: $(VENV)/.installed-dev
+	@$(BIN)/python tools/sbom.py $(EXTRAS)
+
+# What the tests were last run with, pinned; make locked installs exactly that.
+lock: $(VENV)/.installed-dev
+	( echo "# make lock: what make test was last run with on Python $$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"; \
+	  $(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check ) > requirements-dev.lock
+locked: | $(BIN)/python
+	$(PIP) install -r requirements-dev.lock
+	$(PIP) install --no-deps --editable .
+	@touch $(VENV)/.installed $(VENV)/.installed-dev

@@ -1,4 +1,4 @@
-"""The soak finds what it looks for: a few graphs agree, and each kind of disagreement that is made on purpose is found.
+"""The soak finds what it looks for: a few graphs agree, and each disagreement that is made on purpose is found.
 ``make soak`` tries ten thousand."""
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def ran(seed):
 
 @pytest.mark.parametrize(
     ("function", "words"),
-    [("_plain", "native and plain"), ("_archive", "the saved program"), ("_container", "read back from its container")],
+    [
+        ("_plain", "native and plain"),
+        ("_archive", "the saved program"),
+        ("_container", "read back from its container"),
+    ],
 )
 def test_other_bits_are_found(monkeypatch, function, words):
     seed = next(number for number in range(40) if ran(number))

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from fuzzing.campaign import Outcome, campaign, prepare
 from fuzzing.readers import READERS
+from reliability import record
 
 from aneforge import text
 
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--only", action="append", help="a kind of file, as the table names it; repeatable")
     parser.add_argument("--seed", type=int, default=0, help="another search (default: 0)")
+    parser.add_argument("--record", action="store_true", help="keep the counts for docs/reference/reliability.md")
     parser.add_argument("--out", type=Path, default=Path("fuzz-findings"), help="where bad files are kept")
     chosen = parser.parse_args()
     known = [number for number, reader in enumerate(READERS) if not reader.needs or find_spec(reader.needs)]
@@ -60,6 +62,18 @@ def main() -> int:
             name = f"{one.reader.replace(' ', '-')}-{hashlib.blake2b(finding.data, digest_size=4).hexdigest()}"
             (chosen.out / name).write_bytes(finding.data)
             print(f"{chosen.out / name}: aneforge {finding.command}: {finding.what}")
+    if chosen.record:
+        kinds = [
+            {
+                "kind": one.reader,
+                "files": one.files,
+                "commands": one.commands,
+                "refused": one.refused,
+                "answers": one.answers,
+            }
+            for one in sorted(outcomes, key=lambda one: one.reader)
+        ]
+        record("fuzz", {"seconds": chosen.seconds, "seed": chosen.seed, "findings": total[1], "kinds": kinds})
     return 1 if total[1] else 0
 
 

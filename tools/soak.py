@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from reliability import record
 from soaking.checks import disagreements, exported
 from soaking.graphs import Recipe, drawn, recipe
 
@@ -79,6 +80,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="stop after so long (default: 600)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="the first graph; the next ones follow")
+    parser.add_argument("--record", action="store_true", help="keep the counts for docs/reference/reliability.md")
     parser.add_argument("--out", type=Path, default=Path("soak-findings"))
     chosen = parser.parse_args()
     deadline = time.time() + chosen.seconds
@@ -97,6 +99,9 @@ def main() -> int:
                 print(f"graph {number}: {words}: {found[0].strip().splitlines()[-1]}")
     done = counts["done"] + counts["exported"]
     print(f"{done:,} graphs on {_CHIPS} of 28 targets each, {counts['exported']:,} exported; {findings} findings")
+    if chosen.record:
+        counted = {"graphs": done, "targets": _CHIPS, "exported": counts["exported"], "findings": findings}
+        record("soak", {"seconds": chosen.seconds, "seed": chosen.seed, **counted})
     return 1 if findings else 0
 
 

@@ -24,6 +24,8 @@ from soaking.graphs import Drawn
 
 _NOISE = 2.0**-10
 """What rounding to fp16 does to a number."""
+_SMALL = 0.05
+"""Results below this are compared by what is left of it: tables are right to so many places, not digits."""
 
 
 def disagreements(case: Drawn, chip: str) -> Iterator[str]:
@@ -133,7 +135,7 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
     scale = float(np.linalg.norm(one.astype(np.float64)))
     with np.errstate(all="ignore"):
         difference = float(np.linalg.norm(one.astype(np.float64) - other.astype(np.float64).reshape(one.shape)))
-    return difference / max(scale, 1e-3 * one.size**0.5)
+    return difference / max(scale, _SMALL * one.size**0.5)
 
 
 def _near(one: np.ndarray, other: np.ndarray, sensitivity: float, least: float) -> bool:
@@ -145,7 +147,8 @@ def _reference(case: Drawn, exact: list[np.ndarray], chip: str) -> Iterator[str]
         return  # what can be lost was said
     for number, (want, found) in enumerate(zip(case.reference, exact, strict=True)):
         if not _near(want, found, _sensitivity(case, number), 0.05):
-            yield f"output {number} is {_apart(want, found):.2g} of its norm away from the reference, and no risk is listed"
+            away = f"{_apart(want, found):.2g} of its norm away from the reference"
+            yield f"output {number} is {away}, and no risk is listed"
 
 
 def _fast(model: Model, case: Drawn, exact: list[np.ndarray]) -> Iterator[str]:
