@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from campaign_counts import record
 from fuzzing.campaign import Outcome, campaign, prepare
 from fuzzing.readers import READERS
-from reliability import record
 
 from aneforge import text
 

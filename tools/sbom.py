@@ -84,7 +84,9 @@ def _component(package: Distribution) -> dict[str, object]:
     classifiers = [
         line.rpartition(" :: ")[2] for line in about.get_all("Classifier", []) if line.startswith("License")
     ]
-    licence = about.get("License-Expression") or (classifiers[0] if classifiers else "see the package")
+    licence = (about.get_all("License-Expression") or [""])[0] or (
+        classifiers[0] if classifiers else "see the package"
+    )
     return {
         "type": "library",
         "name": about["Name"],

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from reliability import record
+from campaign_counts import record
 from soaking.checks import disagreements, exported
 from soaking.graphs import Recipe, drawn, recipe
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reliability import recorded
+from campaign_counts import recorded
 
 __all__ = ["reliability"]
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,14 @@ def cases() -> Sequence[Any]:
     """One small use of every op, which the tests of the reference hold against plain NumPy."""
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))
-    import test_graph_ops
-
-    return test_graph_ops.CASES
+    return import_module("test_graph_ops").CASES
 
 
 @cache
 def _steps() -> Any:
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))
-    import random_graphs
-
-    return random_graphs
+    return import_module("random_graphs")
 
 
 @dataclass
