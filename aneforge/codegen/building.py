@@ -74,6 +74,11 @@ class TaskBuilder:
         self.cursor += line
         return TaskBuffer(columns, 1, rows, _up(2 * rows, 64), _up(2 * rows, 64), _up(2 * rows, 64) * columns, scratch)
 
+    def stays(self, source: TaskBuffer) -> TaskBuffer:
+        """A tensor that a task brought into scratch, for the tasks behind it to read there."""
+        self.cursor = max(self.cursor, source.scratch.base + source.scratch.row * source.height)
+        return replace(source, bar=None, offset=0)
+
     def add(self, plan: TaskPlan) -> TaskPlan:
         """The task with its places in scratch."""
         plan = replace(
@@ -130,6 +135,11 @@ class TaskBuilder:
         step = 2 * lanes * like.width
         total = 2 * like.width * like.channels
         return replace(like, row=step, plane=step, total=total, bar=_OWN_MEMORY, offset=self.site.reserve(total))
+
+    def fits(self, plan: TaskPlan) -> bool:
+        """Whether the source of a MAC task lies in scratch as a whole."""
+        placed = plan if not plan.source.in_memory else self._mac_places(plan)
+        return placed.tile is None
 
     def _tile(self, plan: TaskPlan, line: int) -> int | None:
         rows = _BUDGET // line

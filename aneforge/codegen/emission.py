@@ -44,7 +44,6 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
-_CORES = 16
 _FRAME, _PACKED_AT = 16, 16
 _READ_AS_PARTS = ("division", "logarithm")
 """Forms whose tasks round where the op does not, as a table with a slope rounds it: what is read from them is right,
@@ -163,27 +162,24 @@ class _Writer:
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
         constants = self.sequences.constants
         before, tiles = (len(constants), len(self.sequences.rows)), len(self.sequences.tiles)
-        plans: list[TaskPlan] = []
-        rules: dict[str, None] = {}
-        for part, result in _passes(form, tensors[-1], layer.passes):
-            site = TaskSite(
-                self.dialect,
-                self.placement.free(layer),
-                rate_of(self.program.target.name, self.generation),
-                self._constants_bar if self.dialect.kernel_section else None,
-                self.placement.reserve,
-            )
-            builder = TaskBuilder(site, number + len(plans))
-            rule = self.sequences.add(builder, part, tensors[:-1], result)
-            plans += builder.plans
-            rules[rule] = None
+        site = TaskSite(
+            self.dialect,
+            self.placement.free(layer),
+            rate_of(self.program.target.name, self.generation),
+            self._constants_bar if self.dialect.kernel_section else None,
+            self.placement.reserve,
+        )
+        builder = TaskBuilder(site, number)
+        rule = self.sequences.add(builder, form, tensors[:-1], tensors[-1])
+        plans = builder.plans
         problem = self._problem(layer, plans, form, tensors[-1], before)
         if problem and form.name not in _READ_AS_PARTS and form.activation != "leaky_relu":
             self.sequences.cut(*before, tiles)
             return problem
-        sampled = _sampled(form, plans, layer.passes, any(self._is_reshaped(name) for name in names))
-        first, rule = plans[0].number, "; ".join(filter(None, rules))
-        record = TaskRecord(layer.number, first, kind_of(form), True, sampled, rule, "", layer.sources, len(plans))
+        sampled = _sampled(form, plans, any(self._is_reshaped(name) for name in names))
+        record = TaskRecord(
+            layer.number, number, kind_of(form, plans), True, sampled, rule, "", layer.sources, len(plans)
+        )
         return _Item(layer, plans, record, self._text(layer) if problem else "", form)
 
     @property
@@ -298,7 +294,7 @@ class _Writer:
             own = tasks[place : place + len(item.plans)]
             place += len(own)
             if item.form is not None:
-                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form, item.layer.passes))
+                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form))
 
     def _tasks(self) -> Iterator[Task]:
         plans = finished([plan for item in self.items for plan in item.plans], self.dialect)
@@ -379,31 +375,6 @@ def _port(port: Port) -> dict[str, Any]:
     }
 
 
-def _passes(form: Form, result: TaskBuffer, passes: int) -> list[tuple[Form, TaskBuffer]]:
-    """The work of each pass of a kernel, and the part of the result that it gives. Kernel memory holds a part of the
-    outputs at a time; a kernel whose result is turned, or that has groups, stays whole (U108)."""
-    if passes == 1 or form.weights is None or form.transposes or form.kernel.groups > 1:
-        return [(form, result)]
-    outputs = len(form.weights)
-    size = -(-outputs // passes)
-    aligned = -(-size // _CORES) * _CORES
-    size = aligned if -(-outputs // aligned) == passes else size
-    parts = []
-    for first in range(0, outputs, size):
-        weights = form.weights[first : first + size]
-        bias = None if form.bias is None else form.bias[first : first + size]
-        scratch = replace(result.scratch, base=result.scratch.base + first * result.scratch.channel)
-        part = replace(
-            result,
-            channels=len(weights),
-            total=result.plane * len(weights),
-            scratch=result.scratch if result.in_memory else scratch,
-            offset=result.offset + first * result.plane if result.in_memory else 0,
-        )
-        parts.append((replace(form, weights=weights, bias=bias), part))
-    return parts
-
-
-def _sampled(form: Form, plans: list[TaskPlan], passes: int, is_reshaped: bool) -> tuple[str, ...]:
-    more = {"passes": passes > 1, "views": is_reshaped, "tiles": any(plan.tile is not None for plan in plans)}
+def _sampled(form: Form, plans: list[TaskPlan], is_reshaped: bool) -> tuple[str, ...]:
+    more = {"views": is_reshaped, "tiles": any(plan.tile is not None for plan in plans)}
     return (*form.sampled, *(name for name, holds in more.items() if holds))

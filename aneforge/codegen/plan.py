@@ -173,6 +173,8 @@ class TaskPlan:
     """The number of the task that wrote the kernel."""
     result_lanes: int = 1
     """Rows of the result that lie side by side in memory: the form in which it is read as a kernel."""
+    source_stays: bool = False
+    """Whether a source that comes from memory stays in scratch for later tasks."""
     reads_twice: bool = False
     """Whether both sources are the same tensor, the second one behind a relu."""
 

@@ -10,7 +10,8 @@ import numpy as np
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.memory import SCRATCH, Layout, Memory, ReadValue
 from aneforge.codegen.operands import Operand
-from aneforge.codegen.reading import TaskReading, TaskWork, read_task
+from aneforge.codegen.reading import read_task
+from aneforge.codegen.task_work import TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op, TensorType
@@ -27,20 +28,25 @@ class Replay:
     def task(self, task: Task, sources: tuple[str, ...] = ()) -> tuple[Op, TaskReading]:
         """Adds the ops of a task; returns its result."""
         reading = read_task(task, self.constants)
-        values = [self.value(operand, task.offset) for operand in reading.operands]
+        operands = [self.value(operand, task.offset) for operand in reading.operands]
+        for number, staged in reading.staged:
+            self.memory.write(staged.place, operands[number], operands[number].shape, staged.layout)
         if reading.second_behind_relu:
-            values.append(self.emit("relu", [values[0]], values[0].shape, sources=sources))
+            operands.append(self.emit("relu", [operands[0]], operands[0].shape, sources=sources))
         if reading.work and reading.work[0].kind == "matmul":
-            values = values[::-1]  # the first matrix is the kernel
-        for work in reading.work:
-            values = [self._work(work, values, sources)]
-        self.memory.write(reading.result.place, values[0], values[0].shape, reading.result.layout)
-        return values[0], reading
+            operands = operands[::-1]  # the first matrix is the kernel
+        value = operands[0]
+        for number, work in enumerate(reading.work):
+            others = [operands[place] for place in work.reads]
+            value = self._work(work, [value, *others] if number else others or operands, sources)
+        self.memory.write(reading.result.place, value, value.shape, reading.result.layout)
+        return value, reading
 
     def _work(self, work: TaskWork, values: list[Op], sources: tuple[str, ...]) -> Op:
         constants = list(work.constants)
         if work.from_second:
-            offset, gain = self._rows(values.pop())
+            *values, rows = values
+            offset, gain = self._rows(rows)
             constants = [gain, offset]
         return self.emit(work.kind, [*values, *map(self.constant, constants)], work.shape, work.attrs, sources)
 

@@ -6,7 +6,7 @@ from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.task_words import TaskWords
 
 _INTERLEAVED = 0x100
-_FROM_MEMORY, _TO_MEMORY, _IN_MEMORY_FORMAT, _TWO = 0x2, 0xA, 0x40, 0x01000000
+_KEPT, _FROM_MEMORY, _TO_MEMORY, _IN_MEMORY_FORMAT, _TWO = 0x1, 0x2, 0xA, 0x40, 0x01000000
 _SECOND_BEHIND_RELU, _LARGEST = 0x10, 0x4
 
 
@@ -28,7 +28,7 @@ def _configure(words: TaskWords, plan: TaskPlan) -> None:
     two = second is not None and second.in_memory and source.in_memory
     config = _INTERLEAVED | plan.waits.source
     if source.in_memory:
-        config |= _FROM_MEMORY | _IN_MEMORY_FORMAT | (_TWO if two and dialect.marks_two_sources else 0)
+        config |= (_KEPT if plan.source_stays else _FROM_MEMORY) | _IN_MEMORY_FORMAT | (_TWO if two and dialect.marks_two_sources else 0)
     elif plan.source_is_handed:
         config |= _IN_MEMORY_FORMAT
     _put_config(words, "source", config)

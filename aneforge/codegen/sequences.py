@@ -9,8 +9,10 @@ from aneforge.codegen.dialect import dialect_of
 from aneforge.codegen.forms import Form
 from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.plan import Streams, TaskBuffer
+from aneforge.codegen.split import channels_of, part_of, split_outputs
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import bounds_bytes, table_bytes
+from aneforge.codegen.words import sharing_of
 
 _LINE, _CORES = 64, 16
 CONSTANT_BAR, _TURNED_SECOND = 1, 0x200
@@ -72,10 +74,30 @@ class Sequences:
             between = builder.temporary(*second.extents)
             builder.add(copy_of(second, between))
             second = between
-        plan = plain(form, source, result, second)
+        if form.operation == "convolution" and not form.transposes:
+            return self._convolution(builder, form, source, result)
         streams, lanes, rule = self._streams(form)
-        builder.add(replace(plan, streams=streams, lanes=lanes))
+        builder.add(replace(plain(form, source, result, second), streams=streams, lanes=lanes))
         return rule
+
+    def _convolution(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """One task, or several that each load a part of the kernel, the last output channels first. The first one
+        brings the source into scratch for all."""
+        whole = plain(form, source, result)
+        spans = split_outputs(form, sharing_of(self.dialect, whole).is_small)
+        rules: dict[str, None] = {}
+        for span in reversed(spans):
+            part = form if len(spans) == 1 else part_of(form, span)
+            streams, lanes, rule = self._streams(part)
+            plan = replace(whole, source=source, streams=streams, lanes=lanes)
+            if len(spans) > 1:
+                stays = source.in_memory and builder.fits(plan)
+                plan = replace(plan, result=channels_of(result, span), source_stays=stays)
+            plan = builder.add(plan)
+            if plan.source_stays:
+                source = builder.stays(plan.source)
+            rules[rule] = None
+        return "; ".join(rules)
 
     def _divide(
         self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer

@@ -12,6 +12,7 @@ forms that come out word for word. ``bench/vendor_programs.py`` and ``tests/test
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 
 from aneforge.chips import store
@@ -53,7 +54,7 @@ def proven_forms(generation: str) -> tuple[str, ...]:
     return tuple(store.load("task_words")["proven"].get(generation, ()))
 
 
-def parts_of(form: Form) -> tuple[str, ...]:
+def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
     """The kind of work of a form, and what is added to it; each is proven by itself."""
     kind, more = form.name, []
     if form.name == "product":
@@ -72,12 +73,15 @@ def parts_of(form: Form) -> tuple[str, ...]:
         more.append("relu of the planar engine")
     if form.images > 1:
         more.append("images")
+    if form.operation == "convolution" and not form.transposes and form.name != "product" and len(plans) > 1:
+        more.append("split")
     return kind, *more
 
 
-def kind_of(form: Form) -> str:
+def kind_of(form: Form, plans: Sequence[TaskPlan]) -> str:
     """The kind of work in words."""
-    return " with ".join((parts_of(form)[0], ", ".join(parts_of(form)[1:]))).removesuffix(" with ")
+    kind, *more = parts_of(form, plans)
+    return f"{kind} with {', '.join(more)}" if more else kind
 
 
 def _is_cut(plan: TaskPlan) -> bool:
@@ -89,11 +93,11 @@ def _is_cut(plan: TaskPlan) -> bool:
 _WHOLE, _PART = 128, 32
 
 
-def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form, passes: int) -> str:
-    """What the tasks of a layer rest on. Tiles and passes are split by our own rules."""
+def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form) -> str:
+    """What the tasks of a layer rest on. Tiles follow a rule of our own."""
     generation = tasks[0].generation
     if all(digest(task) in _published(generation) for task in tasks):
         return PUBLISHED
     tiled = any(plan.tile is not None or _is_cut(plan) for plan in plans)
-    proven = set(parts_of(form)) <= set(proven_forms(generation))
-    return RULE if proven and not tiled and passes == 1 else ANALOGY
+    proven = set(parts_of(form, plans)) <= set(proven_forms(generation))
+    return RULE if proven and not tiled else ANALOGY

@@ -33,7 +33,6 @@ SAMPLED: dict[str, str] = {
     "planar.pool": "the pooling code stands where the map of h14 has it; no program that pools is published (U244)",
     "planar.relu": "the bit is in the map; no program that sets it is published (U244)",
     "views": "a tensor is read under another shape where it lies; published programs read each as it was written",
-    "passes": "a kernel in passes is one task for each part of the output channels; no such program is published",
     "tiles": "a map that does not fit is taken in tiles by a rule from two published programs (U240)",
 }
 """Words whose rule rests on a few published programs; the record of a build names those that it used."""
