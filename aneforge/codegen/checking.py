@@ -66,6 +66,8 @@ class LayerCheck:
             if not _turns(source):
                 return f"its registers read as {found.kind}"
             return self._kernel(found, span) or self._differs(source.operands[0], op.operands[0], span)
+        if op.kind == "reshape" and _turns(found):
+            return self._differs(found.operands[0], op.operands[0], span)
         if found.kind != op.kind:
             return f"its registers read as {found.kind or 'nothing'}"
         if op.kind == "matmul":

@@ -63,6 +63,11 @@ class ActivationTable:
     high: float = np.inf
     slope: float | None = None
 
+    @property
+    def is_range(self) -> bool:
+        """Whether it has two bounds; published programs have one."""
+        return bool(np.isfinite(self.low) and np.isfinite(self.high))
+
 
 def form_of(layer: ProgramLayer, module: Module) -> Form | str:
     """The form of a layer, or why it has none."""
@@ -104,14 +109,11 @@ def _elementwise(ops: list[Op]) -> Form | str:
     if rest and [op.kind for op in rest] != ["relu"]:
         return _behind(rest)
     operation = _ELEMENTWISE[primary.kind]
-    sampled = ("planar.relu",) if rest else ()
     name, images = ("stretched" if mask else "elementwise"), primary.shape[0]
     if images > 1 and right.shape[0] not in (1, images):
         return "a batch of another size has no published words"
     activation = "relu" if rest else "none"
-    return Form(
-        name, "planar", operation, (left, right), activation=activation, sampled=sampled, mask=mask, images=images
-    )
+    return Form(name, "planar", operation, (left, right), activation=activation, mask=mask, images=images)
 
 
 def _behind(rest: list[Op]) -> str:
@@ -270,13 +272,21 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
     elif len(rest) == 1 and rest[0].kind == "log2" and rest[0].attrs.get("base_e"):
         return Form("logarithm", "mac", "bypass", (source,), activation="log2")
     form = _activated(form, rest)
-    if rest and rest[0].kind == "transpose" and rest[0].attrs["transpose_list"] == TURNED:
+    if rest and _turns_matrix(rest[0]):
         rest.pop(0)
         name = form.name if form.name != "bypass" else "transpose"
         form = replace(form, name=name, transposes=True)
     if rest or form.name == "bypass":
         return f"{(rest or ops)[0].kind} has no published words"
     return form
+
+
+def _turns_matrix(op: Op) -> bool:
+    """Whether channels and columns change places: a transpose, or a reshape of one number a channel to a row."""
+    if op.kind == "reshape":
+        source, result = op.operands[0].shape, op.shape
+        return source[3] == 1 and source[::-1][:3] == result[2:] and 1 in (source[2], source[4])
+    return op.kind == "transpose" and op.attrs["transpose_list"] == TURNED
 
 
 def _convolution(op: Op, module: Module) -> Form | str:
@@ -306,6 +316,11 @@ def _activated(form: Form, rest: list[Op]) -> Form:
     if not rest:
         return form
     op, name = rest[0], form.name if form.operation == "convolution" else "activation"
+    if op.kind == "clamped_relu":
+        bounds = rest.pop(0).attrs
+        table = ActivationTable(float(bounds["min_val"]), float(bounds["max_val"]))
+        name = name if form.operation == "convolution" else "clamp"
+        return replace(form, name=name, activation="clamp", table=table)
     if op.kind == "leaky_relu" and len(op.operands) == 1:
         table = ActivationTable(slope=float(rest.pop(0).attrs["negative_slope"]))
         return replace(form, name=name, activation="leaky_relu", table=table)

@@ -110,10 +110,11 @@ def _activation(words: TaskRegisters, out: tuple[int, ...], constants: Mapping[i
         work.append(TaskWork(name, attrs, out))
     elif bounds is not None and bounds.slope is not None:
         work.append(TaskWork("leaky_relu", {"negative_slope": bounds.slope}, out))
+    elif bounds is not None and np.isfinite(bounds.low) and np.isfinite(bounds.high):
+        work.append(TaskWork("clamped_relu", {"min_val": bounds.low, "max_val": bounds.high}, out))
     elif bounds is not None:
-        ends = (("max", bounds.low), ("min", bounds.high))
-        halves = [(kind, np.full(1, end, np.float16)) for kind, end in ends if np.isfinite(end)]
-        work += [TaskWork(kind, {}, out, (half,)) for kind, half in halves]
+        kind, end = ("max", bounds.low) if np.isfinite(bounds.low) else ("min", bounds.high)
+        work.append(TaskWork(kind, {}, out, (np.full(1, end, np.float16),)))
     elif activation:
         raise words.error(f"has activation {activation}, which has no published meaning")
     return work

@@ -76,6 +76,10 @@ class Sequences:
             second = between
         if form.operation == "convolution" and not form.transposes:
             return self._convolution(builder, form, source, result)
+        if form.engine == "planar" and form.activation == "relu":
+            builder.add(replace(plain(form, source, result, second), activation="none"))
+            builder.add(replace(copy_of(result, result), activation="relu"))  # in place
+            return ""
         streams, lanes, rule = self._streams(form)
         builder.add(replace(plain(form, source, result, second), streams=streams, lanes=lanes))
         return rule
@@ -186,7 +190,8 @@ class Sequences:
         if form.activation not in ("none", "relu"):
             if form.table is not None:
                 table = bounds_bytes(form.table)
-                rules.append(f"table of {form.activation} (formula)")
+                evidence = "sampled" if form.table.is_range else "formula"
+                rules.append(f"table of {form.activation} ({evidence})")
             else:
                 content = table_bytes(form.activation, self.generation)
                 table = content.data

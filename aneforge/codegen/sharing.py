@@ -75,6 +75,12 @@ def shared_by_copy(channels: int, rows: int, columns: int) -> Sharing:
     return Sharing(min(_by_columns(columns), log_of(rows * max(1, channels // CORES))))
 
 
+def shared_in_scratch(rows: int, columns: int) -> Sharing:
+    """Of a table or a copy whose source lies in scratch."""
+    most = min(_MOST_SHARED, _by_columns(columns) + log_of(rows))
+    return Sharing(most, most, most)
+
+
 def turning_lanes(dialect: Dialect, rows: int) -> int:
     """Rows that a core turns side by side where a matrix of ``rows`` rows is turned."""
     if not dialect.turns_in_lanes:

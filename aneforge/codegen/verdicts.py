@@ -70,7 +70,7 @@ def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
     elif form.name == "activation" and form.activation == "relu":
         more.append("relu")
     elif form.activation == "relu":
-        more.append("relu of the planar engine")
+        more.append("relu")
     if form.images > 1:
         more.append("images")
     if form.operation == "convolution" and not form.transposes and form.name != "product" and len(plans) > 1:

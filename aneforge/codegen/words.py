@@ -23,6 +23,7 @@ from aneforge.codegen.sharing import (
     shared_by_copy,
     shared_by_product,
     shared_by_turn,
+    shared_in_scratch,
     turning_lanes,
 )
 from aneforge.codegen.stream import Command, encode, is_indexed
@@ -31,7 +32,6 @@ from aneforge.codegen.tasks import Task, header_fields
 
 SAMPLED: dict[str, str] = {
     "planar.pool": "the pooling code stands where the map of h14 has it; no program that pools is published (U244)",
-    "planar.relu": "the bit is in the map; no program that sets it is published (U244)",
     "views": "a tensor is read under another shape where it lies; published programs read each as it was written",
     "tiles": "a map that does not fit is taken in tiles by a rule from two published programs (U240)",
 }
@@ -161,6 +161,8 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
         return shared_by_turn(dialect, source.channels, source.width)
     if plan.rows_are_dealt:
         return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
+    if not source.in_memory:
+        return shared_in_scratch(result.height, result.width)
     return shared_by_copy(source.channels, result.height, result.width)
 
 
@@ -323,7 +325,7 @@ def _planar_config(plan: TaskPlan) -> int:
     pool = _POOLS.get(plan.operation, 0)
     code = 0 if pool else _PLANAR_OPS[plan.operation]
     second = (3 if plan.operation == "sub" else 2) if plan.second else 0
-    return second << 18 | int(plan.activation == "relu") << 5 | code << 2 | pool
+    return second << 18 | code << 2 | pool
 
 
 def _mac(words: TaskWords, plan: TaskPlan) -> None:
