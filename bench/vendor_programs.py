@@ -198,8 +198,10 @@ def _behind(x: Any, step: dict[str, Any]) -> Any:
 
 def _normalised(x: Any, axes: tuple[int, ...], eps: float) -> Any:
     """A layer norm without scale and shift."""
+    channels = x.shape[1]
+    if axes == (1, 2, 3):
+        return x.group_norm(np.ones(channels, np.float16), np.zeros(channels, np.float16), 1, eps)
     if axes == (1,):
-        channels = x.shape[1]
         return x.channel_layer_norm(np.ones(channels, np.float16), np.zeros(channels, np.float16), eps)
     flat = x if axes == (x.ndim - 1,) else x.reshape(1, -1)
     columns = flat.shape[-1]

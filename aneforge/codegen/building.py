@@ -111,6 +111,8 @@ class TaskBuilder:
                 plan, pad = replace(plan, tile=tile), 0
             elif plan.kernel_bar is not None:
                 pad = 0
+            elif plan.source_stays and plan.operation != "convolution":
+                pad = banks.stay_pad(line, plan.operation == "largest") if source.height > 1 else 0
             elif plan.operation == "convolution":
                 pad = banks.convolution_pad(line, sharing.most, plan.kernel.stride[0])
             else:
@@ -153,6 +155,8 @@ class TaskBuilder:
         rows = source.height if plan.tile is None else plan.tile
         if source.in_memory:
             place = self._planar_place(source, cursor, patch)
+            if plan.is_reduction and source.height == 1 and plan.source_stays:
+                place = replace(place, row=place.depth)
             source, cursor = replace(source, scratch=place), cursor + place.row * rows
         if second is not None and second.in_memory:
             if plan.is_vector:

@@ -45,9 +45,6 @@ from aneforge.graph.weights import Weight
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
 _FRAME, _PACKED_AT = 16, 16
-_READ_AS_PARTS = ("division", "logarithm")
-"""Forms whose tasks round where the op does not, as a table with a slope rounds it: what is read from them is right,
-but not to the bit the op's value. Their text lies beside their words."""
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -172,8 +169,11 @@ class _Writer:
         builder = TaskBuilder(site, number)
         rule = self.sequences.add(builder, form, tensors[:-1], tensors[-1])
         plans = builder.plans
-        problem = self._problem(layer, plans, form, tensors[-1], before)
-        if problem and form.name not in _READ_AS_PARTS and form.activation != "leaky_relu":
+        found = self._read_back(plans, tensors[-1], before)
+        modules = self.replay.module, self.program.module
+        check = LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of)
+        problem = found if isinstance(found, str) else check.problem(found)
+        if problem and not (form.rounds and isinstance(found, Op)):
             self.sequences.cut(*before, tiles)
             return problem
         sampled = _sampled(form, plans, any(self._is_reshaped(name) for name in names))
@@ -194,11 +194,9 @@ class _Writer:
         layer = self.program.layers[name]
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
-    def _problem(
-        self, layer: ProgramLayer, plans: list[TaskPlan], form: Form, result: TaskBuffer, starts: tuple[int, int]
-    ) -> str:
-        """What the reader would get wrong of a layer; empty where it gives the layer back. ``starts`` is where its
-        constants begin."""
+    def _read_back(self, plans: list[TaskPlan], result: TaskBuffer, starts: tuple[int, int]) -> Op | str:
+        """What a reader of the tasks of a layer gets, or why it gets nothing. ``starts`` is where its constants
+        begin."""
         self.replay.module = Module()
         stored, rows = self.sequences.constants, self.sequences.rows
         self.replay.constants = {1: bytes(stored[starts[0] :])}
@@ -207,11 +205,9 @@ class _Writer:
         try:
             for plan in plans:
                 self.replay.task(task_of(_moved(plan, *starts), self.generation))
-            found = self.replay.value(Operand(place_of(result), layout_of(result)), 0)
+            return self.replay.value(Operand(place_of(result), layout_of(result)), 0)
         except ContainerError as error:
             return str(error)
-        modules = self.replay.module, self.program.module
-        return LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of).problem(found)
 
     def _write(self, place: Name, shape: tuple[int, ...], is_view: bool = False) -> None:
         """A value at its place, as later tasks find it."""

@@ -52,7 +52,16 @@ class Form:
     turns_source: bool = False
     """Whether the matrix that is multiplied has to be turned first."""
     axes: tuple[int, ...] = ()
-    """Of a reduction: 2 for channels, 3 for rows, 4 for columns."""
+    """Of a reduction, a softmax or a norm: 2 for channels, 3 for rows, 4 for columns."""
+    epsilon: float = 0.0
+    """Of a norm."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether its tasks round where the op does not: a quotient by a table, a slope that is a half, values between
+        the tasks of a softmax or a norm. What is read from them is right, but not to the bit the op's value."""
+        named = ("division", "logarithm", "softmax", "norm")
+        return self.name.startswith(named) or self.activation == "leaky_relu"
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,10 @@ def form_of(layer: ProgramLayer, module: Module) -> Form | str:
         return _reduction(ops)
     if primary.kind in ("linear", "matmul"):
         return _matrix(ops, module)
+    if primary.kind == "softmax":
+        return _softmax(ops)
+    if primary.kind == "layer_norm":
+        return _layer_norm(ops, module)
     return _mac(ops, module)
 
 
@@ -183,6 +196,46 @@ def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
     if axes == (2,) and shape[3:] == (1, 1):
         return "reduction of channels"
     return {(4,): "reduction of columns", (3, 4): "reduction of a map"}.get(axes, "")
+
+
+_OVER = {(2,): "channels", (3,): "rows", (4,): "columns"}
+
+
+def _softmax(ops: list[Op]) -> Form | str:
+    primary = ops[0]
+    if len(ops) > 1:
+        return f"{ops[-1].kind} behind a softmax has no published words"
+    axes = tuple(axis for axis in primary.attrs["axes"] if primary.shape[axis] > 1)
+    if axes not in _OVER:
+        return "a softmax over these axes has no published words"
+    name = "softmax of a row" if axes == (4,) and primary.shape[3] == 1 else f"softmax of {_OVER[axes]}"
+    return Form(name, "planar", "mul", (primary.operands[0],), axes=axes)
+
+
+def _layer_norm(ops: list[Op], module: Module) -> Form | str:
+    """A norm, with a number for each channel behind it or none."""
+    primary, vectors = ops[0], ops[0].operands[1:]
+    if len(ops) > 1:
+        return f"{ops[-1].kind} behind a norm has no published words"
+    shape, axes = primary.shape, tuple(sorted(primary.attrs["axes"]))
+    wide = tuple(axis for axis in axes if shape[axis] > 1)
+    if wide not in ((2,), (4,)) or primary["groups"] > 1:
+        return "a norm over these axes has no published words"
+    if any(operand.kind != "const_in" for operand in vectors):
+        return "a scale or a shift of a norm that is computed has no published words"
+    values = [_constant(module, operand) for operand in vectors]
+    gain, shift = (*values, np.ones(1, np.float16), np.zeros(1, np.float16))[:2] if len(values) != 1 else (*values, np.zeros(1, np.float16))
+    vector = None
+    if not ((gain == 1).all() and (shift == 0).all()):
+        channels = shape[2]
+        if {gain.shape, shift.shape} - {(1, 1, channels, 1, 1), (1,) * 5, (1,)}:
+            return "a scale of a norm that is not one number a channel has no published words"
+        pair = [np.broadcast_to(one.reshape(-1), channels).astype(np.float16) for one in (shift, gain)]
+        vector = pair[0], pair[1]
+    name = "norm of a row" if wide == (4,) and shape[3] == 1 else f"norm of {_OVER[wide]}"
+    axes = axes if wide == (4,) and shape[3] == 1 else wide
+    epsilon = float(primary.attrs["epsilon"])
+    return Form(name, "planar", "mul", (primary.operands[0],), axes=axes, epsilon=epsilon, vector=vector)
 
 
 def _matrix(ops: list[Op], module: Module) -> Form | str:

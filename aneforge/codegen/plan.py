@@ -17,6 +17,8 @@ class Scratch:
     channel: int
     row: int
     depth: int
+    group: int = 0
+    """From one image to the next, where a task has several."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Streams:
         return sum(size for _, size in self.coefficients) + (self.table[1] if self.table else 0)
 
 
+_FIRST_IS_STRETCHED = 0xF
+"""Bits of the mask."""
 FIRST = 0x00500030
 """Nothing is known of what ran before a program: every earlier source and result may lie at the same place."""
 
@@ -118,8 +122,8 @@ class TaskPlan:
     second: TaskBuffer | None = None
     operation: str = "add"
     """Of the planar engine: add, sub, mul, max, min or abs; a reduction (reduce_avg, reduce_sum, reduce_max,
-    reduce_min) or a pool (average_pool, max_pool) of one; or unknown, where the work has no published words. Of the
-    other: convolution or bypass."""
+    reduce_min, reduce_squares) or a pool (average_pool, max_pool) of one; or unknown, where the work has no published
+    words. Of the other: convolution, bypass, or largest and total of all channels."""
     kernel: Kernel = Kernel()
     streams: Streams = Streams()
     lanes: int = 1
@@ -173,6 +177,12 @@ class TaskPlan:
     """The number of the task that wrote the kernel."""
     result_lanes: int = 1
     """Rows of the result that lie side by side in memory: the form in which it is read as a kernel."""
+    planar_table: str = ""
+    """What follows a reduction: invert or r_sqrt."""
+    epsilon: float = 0.0
+    """What is added in front of it."""
+    behind_reduction: bool = False
+    """Whether the task before is a reduction of the same engine."""
     source_stays: bool = False
     """Whether a source that comes from memory stays in scratch for later tasks."""
     reads_twice: bool = False
@@ -181,7 +191,7 @@ class TaskPlan:
     @property
     def final_scale(self) -> int:
         """What the planar engine multiplies its result with, as the bits of a single: 1/N for a mean of N numbers."""
-        count = self.mean_of if self.operation == "reduce_avg" else 1
+        count = self.mean_of if self.operation in ("reduce_avg", "reduce_squares") else 1
         return int.from_bytes(struct.pack("<f", 1 / count), "little")
 
     @property
@@ -189,9 +199,16 @@ class TaskPlan:
         """Output channels that cores share."""
         if self.kernel_bar is not None:
             return self.result.channels
+        if self.across_channels:
+            return 1
         if self.operation == "bypass":
-            return self.result.channels if self.transposes_result else self.source.channels
+            return max(self.result.channels, self.source.channels) if self.transposes_result else self.source.channels
         return self.result.width if self.transposes_result else self.result.channels * self.groups
+
+    @property
+    def whole(self) -> TaskBuffer:
+        """The source that is not stretched."""
+        return self.second if self.second is not None and self.mask & _FIRST_IS_STRETCHED else self.source
 
     @property
     def result_columns(self) -> int:
@@ -218,12 +235,17 @@ class TaskPlan:
     @property
     def rows(self) -> int:
         """Rows of the result that a tile has."""
-        height = max(self.source.height, 1) if self.is_reduction else self.result.height
+        height = max(self.whole.height, 1) if self.is_reduction else self.result.height
         return height if self.tile is None else self.tile
 
     @property
     def is_reduction(self) -> bool:
         return self.operation.startswith("reduce_")
+
+    @property
+    def across_channels(self) -> bool:
+        """Whether the MAC engine makes one number of all channels, without a kernel."""
+        return self.operation in ("largest", "total")
 
     @property
     def memory_bytes(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.codegen.forms import effective_padding
+from aneforge.codegen.forms import TURNED, effective_padding
 from aneforge.codegen.memory import Layout
 from aneforge.codegen.operands import Operand, TaskRegisters
 from aneforge.codegen.task_work import Parts, TaskReading, TaskWork
@@ -53,6 +53,9 @@ def read_planar(
         operands, result = [_moved(operand, places) for operand in operands], _moved(result, places)
         staged = [(number, _moved(operand, places)) for number, operand in staged]
         work = [_moved_work(one, places) for one in work]
+        if words["planar.mask"] & _TURNED["result"] and result.shape[3] > 1:  # a row of numbers for each row
+            result, shape = _turned(result), work[-1].shape
+            work = [*work, TaskWork("transpose", {"transpose_list": TURNED}, (*shape[:2], *shape[:1:-1]))]
     twice = bool(words["scratch.config"] & _SECOND_BEHIND_RELU)
     return TaskReading(tuple(operands), result, tuple(work), twice, tuple(staged))
 
@@ -237,6 +240,13 @@ def _moved(operand: Operand, places: dict[int, int]) -> Operand:
     return replace(
         operand, layout=replace(layout, shape=_placed(layout.shape, places), strides=_placed(layout.strides, places))
     )
+
+
+def _turned(operand: Operand) -> Operand:
+    """With channels and columns exchanged."""
+    shape, strides = operand.layout.shape, operand.layout.strides
+    layout = Layout((*shape[:2], *shape[:1:-1]), (*strides[:2], *strides[:1:-1]))
+    return replace(operand, layout=layout)
 
 
 def _moved_work(work: TaskWork, places: dict[int, int]) -> TaskWork:

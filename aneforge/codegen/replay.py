@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from math import prod
 
 import numpy as np
@@ -16,6 +17,10 @@ from aneforge.codegen.tasks import Task
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.graph.weights import intern_fp16
+
+
+_FIRST = 2
+_ORDERS = [order for order in permutations(range(_FIRST, 5)) if order != (2, 3, 4)]
 
 
 class Replay:
@@ -64,6 +69,8 @@ class Replay:
         if place[0] in self.constants:
             return self._stored(operand, offset)
         found = self.memory.read(place, layout)
+        if found is None and (turned := self._turned(operand)) is not None:
+            return turned
         if found is None:
             base = "scratch" if place[0] == SCRATCH else f"base-address register {place[0]}"
             extents = " x ".join(map(str, layout.shape[2:]))
@@ -71,6 +78,21 @@ class Replay:
                 offset, f"reads {extents} at {place[1]:#x} of {base}, where no task wrote such a tensor"
             )
         return self._gathered(found, layout)
+
+    def _turned(self, operand: Operand) -> Op | None:
+        """What lies at a place and is read with its channels, rows and columns in another order."""
+        layout = operand.layout
+        for order in _ORDERS:
+            if any(layout.shape[axis] == 1 for axis in order if order.index(axis) + _FIRST != axis):
+                continue  # the same order, up to axes of one element
+            axes = (0, 1, *order)
+            moved = Layout(*(tuple(values[axis] for axis in axes) for values in (layout.shape, layout.strides)))
+            found = self.memory.read(operand.place, moved)
+            if found is not None:
+                value = self._gathered(found, moved)
+                back = [(axis, axes.index(axis)) for axis in range(5) if axes.index(axis) != axis]
+                return self.emit("transpose", [value], layout.shape, {"transpose_list": tuple(back)})
+        return None
 
     def _stored(self, operand: Operand, offset: int) -> Op:
         """A tensor of the constants."""

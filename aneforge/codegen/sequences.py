@@ -7,6 +7,7 @@ from dataclasses import replace
 from aneforge.codegen.building import TaskBuilder, copy_of, plain, reduction_of, table_of
 from aneforge.codegen.dialect import dialect_of
 from aneforge.codegen.forms import Form
+from aneforge.codegen.norm_tasks import Tables, layer_norm, needs_inverses, softmax
 from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.plan import Streams, TaskBuffer
 from aneforge.codegen.split import channels_of, part_of, split_outputs
@@ -60,6 +61,13 @@ class Sequences:
                 replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2))
             )
             return rule
+        if form.name.startswith("softmax"):
+            powers, rule = self._table("exp2", source.channels)
+            inverses, more = self._table("invert", 1) if needs_inverses(form) else (Streams(), "")
+            softmax(builder, form, source, result, Tables(powers, inverses))
+            return "; ".join(filter(None, (rule, more)))
+        if form.name.startswith("norm"):
+            return self._norm(builder, form, source, result)
         if form.axes:
             builder.add(reduction_of(form, source, result))
             return ""
@@ -102,6 +110,14 @@ class Sequences:
                 source = builder.stays(plan.source)
             rules[rule] = None
         return "; ".join(rules)
+
+    def _norm(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """A norm, and what is multiplied with and added to each channel behind it."""
+        if form.vector is None:
+            layer_norm(builder, form, source, result)
+            return ""
+        layer_norm(builder, form, source, result)
+        return self._by_vector(builder, form, result, result)
 
     def _divide(
         self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
@@ -177,10 +193,10 @@ class Sequences:
             builder.add(replace(plan, second=between))
         return f"offsets and gains by rows ({packed.evidence})"
 
-    def _table(self, name: str) -> tuple[Streams, str]:
-        """A table behind the other constants, for a task of its own."""
+    def _table(self, name: str, cores: int = _CORES) -> tuple[Streams, str]:
+        """A table behind the other constants, for a task of its own on so many cores."""
         form = Form("activation", "mac", "bypass", (), activation=name)
-        streams, _, rule = self._streams(form, cores=_CORES)
+        streams, _, rule = self._streams(form, cores=cores)
         return streams, rule
 
     def _streams(self, form: Form, cores: int | None = None) -> tuple[Streams, int, str]:
@@ -214,7 +230,7 @@ class Sequences:
             rules.insert(0, f"kernel by {packed.rule} ({packed.evidence})")
         place = None
         if table and heads == "all":
-            count = min(_CORES, form.operands[0].shape[2] if cores is None else cores)
+            count = min(_CORES, cores or form.operands[0].shape[2])
             coefficients = ((start, len(table)),) * count
             self.constants += table + bytes((count - 1) * len(table))
         elif table:

@@ -75,6 +75,14 @@ def shared_by_copy(channels: int, rows: int, columns: int) -> Sharing:
     return Sharing(min(_by_columns(columns), log_of(rows * max(1, channels // CORES))))
 
 
+def shared_across_channels(dialect: Dialect, rows: int, columns: int, is_total: bool) -> Sharing:
+    """Of the largest or the total of all channels."""
+    most = _by_columns(columns) if rows > 1 else 0
+    pixels = rows * columns
+    is_small = pixels <= (dialect.small_pixels or 0) or (columns <= _NARROW and pixels <= _NARROW * _NARROW)
+    return Sharing(most, most, most, is_total and is_small)
+
+
 def shared_in_scratch(rows: int, columns: int) -> Sharing:
     """Of a table or a copy whose source lies in scratch."""
     most = min(_MOST_SHARED, _by_columns(columns) + log_of(rows))

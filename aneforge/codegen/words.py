@@ -15,10 +15,12 @@ from aneforge.codegen.headers import Following, header_of
 from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.scratch_words import put_scratch
 from aneforge.codegen.sharing import (
+    CORES,
     DEALT_COLUMNS_LOG,
     Sharing,
     active_cores,
     log_of,
+    shared_across_channels,
     shared_by_convolution,
     shared_by_copy,
     shared_by_product,
@@ -38,10 +40,12 @@ SAMPLED: dict[str, str] = {
 """Words whose rule rests on a few published programs; the record of a build names those that it used."""
 
 _PLANAR_OPS = {"add": 0, "mul": 1, "max": 2, "min": 3, "sum of squares": 4, "sub": 0}
-_REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3}
+_REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3, "reduce_squares": 0x10}
+_PLANAR_TABLES = {"": 0, "invert": 0x1000, "r_sqrt": 0x2000}
+_MINUS_FIRST = 0x90000
 """What a reduction does to its sums; of a minimum no program is published."""
 _POOLS = {"average_pool": 1, "max_pool": 2}
-_TASK_TYPES = {"copy": 2, "two sources": 3, "vector": 4, "reduction": 5}
+_TASK_TYPES = {"copy": 2, "two sources": 3, "vector": 4, "reduction": 5, "reduction of two": 6}
 UNKNOWN = "unknown"
 """The operation of a task whose work has no published words: the planar word is zero, which switches the engine
 off."""
@@ -85,7 +89,7 @@ def _filled(words: TaskWords, commands: list[Command], offset: int) -> list[Comm
 
 
 def _common(words: TaskWords, plan: TaskPlan) -> None:
-    source, result = plan.source, untransposed(plan)
+    source, result = plan.whole, untransposed(plan)
     if plan.is_reduction:
         result = source  # a reduction states the extents that it reads, twice
     dialect = words.dialect
@@ -122,11 +126,22 @@ def _common(words: TaskWords, plan: TaskPlan) -> None:
 
 def patch_of(generation: str, plan: TaskPlan) -> tuple[int, int]:
     """The logs of the columns and rows that a planar task takes at once."""
-    across = patch_width(generation, plan.source.width, plan.operation == "max_pool")
+    across = patch_width(generation, plan.whole.width, plan.operation == "max_pool")
+    if plan.second is not None and not plan.result.in_memory and not plan.is_reduction:
+        return _patch_in_scratch(plan)
     area = _PATCH if plan.second is not None else _PATCH + 1
-    return across, min(log_of(plan.source.height), max(area - across, 0))
+    return across, min(log_of(plan.whole.height), max(area - across, 0))
 
 
+def _patch_in_scratch(plan: TaskPlan) -> tuple[int, int]:
+    """The same of two sources whose result stays in scratch: 16 by 16, or half as many numbers of a single row."""
+    if plan.source.height == 1:
+        across = min(max(log_of(plan.source.width), _SIDE), _ROW)
+        return across, _ROW - across
+    return _SIDE, min(_SIDE, log_of(plan.source.height)) if plan.mask & _OVER_COLUMNS else _SIDE
+
+
+_SIDE, _ROW, _OVER_COLUMNS = 4, 7, 0x10
 _PATCH = 8
 """The log of the numbers in a patch of two sources; one source has room for twice as many."""
 
@@ -157,20 +172,22 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
         return shared_by_convolution(
             dialect, source.channels, result.height, result.width, window, plan.kernel.is_depthwise
         )
+    if plan.across_channels:
+        return shared_across_channels(dialect, result.height, result.width, plan.operation == "total")
+    if plan.operation == "bypass" and not source.in_memory:
+        return shared_in_scratch(result.height, result.width)
     if plan.transposes_result:
         return shared_by_turn(dialect, source.channels, source.width)
     if plan.rows_are_dealt:
         return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
-    if not source.in_memory:
-        return shared_in_scratch(result.height, result.width)
     return shared_by_copy(source.channels, result.height, result.width)
 
 
 def _window(words: TaskWords, plan: TaskPlan) -> None:
-    kernel, dialect = plan.kernel, words.dialect
+    kernel, dialect, source = plan.kernel, words.dialect, plan.source
     words.put("task.cores", active_cores(plan.outputs))
     words.put("task.transposes", int(plan.transposes_result))
-    bypass = plan.operation == "bypass"
+    bypass = plan.operation in ("bypass", "largest")
     is_plain = (kernel.height, kernel.width, *kernel.stride, kernel.top, kernel.left) == (1, 1, 1, 1, 0, 0)
     if dialect.writes_every_register or not is_plain:
         _kernel(words, plan)
@@ -182,8 +199,12 @@ def _window(words: TaskWords, plan: TaskPlan) -> None:
         words.put("groups", kernel.groups)
         words.put("unicast.channels", 1)
     lanes = 1 if kernel.is_depthwise else plan.lanes
-    if bypass:
-        lanes = turning_lanes(dialect, plan.source.channels) if plan.transposes_result else 1
+    if plan.operation == "largest":
+        words.put("groups", dialect.bypass_groups)
+        words.put("unicast", 1)
+        words.put("unicast.channels", source.channels)
+    elif bypass:
+        lanes = turning_lanes(dialect, source.channels) if plan.transposes_result else 1
         words.put("groups", dialect.bypass_groups)
         words.put("unicast", 1)
         words.put("unicast.channels", lanes)
@@ -223,7 +244,7 @@ def _kernel(words: TaskWords, plan: TaskPlan) -> None:
 
 def _task_type(plan: TaskPlan) -> int:
     if plan.operation in _POOLS or plan.is_reduction:
-        return _TASK_TYPES["reduction"]
+        return _TASK_TYPES["reduction of two" if plan.second else "reduction"]
     if plan.is_vector:
         return _TASK_TYPES["vector"]
     return _TASK_TYPES["two sources" if plan.second else "copy"]
@@ -298,11 +319,17 @@ def _planar(words: TaskWords, plan: TaskPlan) -> None:
     else:
         words.put("planar.bias", _rounded_single(added) if added != 0 else None)
         words.put("planar.factor", _rounded_single(times) if times != 1 else None)
-    words.put("planar.pre_scale", dialect.planar_unit)
-    if dialect.planar_unit is not None or plan.operation == "reduce_avg":
+    words.put("planar.pre_scale", _PLANAR_ONE | _half(plan.epsilon) if plan.epsilon else dialect.planar_unit)
+    if dialect.planar_unit is not None or plan.final_scale != _PLAIN_SCALE:
         words.put("planar.scale", plan.final_scale)
-    words.put("mac.kernel", dialect.idle_mac_kernel)
+    if dialect.idle_mac_kernel is not None:
+        reduces = (_REDUCES if plan.is_reduction else 0) | (_BEHIND_REDUCTION if plan.behind_reduction else 0)
+        words.put("mac.kernel", dialect.idle_mac_kernel | reduces)
     words.put("mac.config", dialect.idle_mac_config)
+
+
+_PLANAR_ONE, _PLAIN_SCALE = 0x3C000000, 0x3F800000
+_REDUCES, _BEHIND_REDUCTION = 0x1000, 0x4000
 
 
 def _half(value: float) -> int:
@@ -316,12 +343,12 @@ def _rounded_single(value: float) -> int:
 
 
 def _planar_config(plan: TaskPlan) -> int:
-    if plan.operation in (UNKNOWN, "copy") or plan.numbers is not None:
+    if plan.operation in (UNKNOWN, "copy") or (plan.numbers is not None and plan.second is None):
         return 0
     if plan.operation == "abs":
         return _ABSOLUTE
     if plan.is_reduction:
-        return _REDUCTIONS[plan.operation]
+        return _REDUCTIONS[plan.operation] | _PLANAR_TABLES[plan.planar_table] | (_MINUS_FIRST if plan.second else 0)
     pool = _POOLS.get(plan.operation, 0)
     code = 0 if pool else _PLANAR_OPS[plan.operation]
     second = (3 if plan.operation == "sub" else 2) if plan.second else 0
@@ -331,13 +358,13 @@ def _planar_config(plan: TaskPlan) -> int:
 def _mac(words: TaskWords, plan: TaskPlan) -> None:
     dialect = words.dialect
     biased = plan.is_biased
-    mode = (0x8 if biased else 0xC) if plan.operation == "bypass" else 0
+    mode = _MODES[plan.operation] if not biased else _MODES["total"]
     bias = 0x10 if plan.has_bias else 0
     words.put("mac.config", 0x00100000 | dialect.mac_point | mode | bias | _ACTIVATIONS[plan.activation] << 16)
     words.put("mac.scale", _half(plan.post_scale))
     if plan.same_bias or biased:
         words.put("mac.same_bias", _half(plan.same_bias) if plan.same_bias else _LEAST)
-    if biased:
+    if biased or plan.operation == "total":
         words.put("mac.biased_table", 1)
     skips = _SKIPPED if plan.kernel.skips_zeros and plan.streams.coefficients else 0
     narrow = plan.operation == "convolution" and plan.kernel.is_point and plan.result.height == 1
@@ -352,6 +379,7 @@ def _mac(words: TaskWords, plan: TaskPlan) -> None:
         words.put("mac.kernel", dialect.mac_kernel_with_table if plan.streams.table else dialect.mac_kernel)
 
 
+_MODES = {"convolution": 0, "bypass": 0xC, "total": 0x8, "largest": 0xB}
 _SKIPPED, _PLAIN_KERNEL, _LEAST = 0x100, 0x82, 0x11
 _ABSOLUTE = 0x1C0
 _TENSOR = 0x10082
@@ -363,7 +391,7 @@ def _constants(words: TaskWords, plan: TaskPlan) -> None:
     dialect, streams = words.dialect, plan.streams
     counted = plan.number << 16 if is_indexed(words.generation) else 0
     if not plan.has_kernel:
-        if plan.result_lanes > 1 and is_indexed(words.generation):
+        if plan.engine == "planar" and not (plan.result.in_memory and plan.result_lanes == 1):
             return
         if plan.engine == "planar" or (plan.activation == "relu" and is_indexed(words.generation)):
             words.put("constants.config", dialect.no_constants_config)
@@ -374,6 +402,9 @@ def _constants(words: TaskWords, plan: TaskPlan) -> None:
     if plan.count and not plan.is_last and not streams.coefficients:
         config &= ~_LAST_OF_KERNELS if is_indexed(words.generation) else ~0
     words.put("constants.config", config | number)
+    if not (streams.coefficients or plan.is_first or dialect.writes_every_register):
+        for name in (*(f"CoeffDMAConfig{core}" for core in range(CORES)), *_OTHER_STREAMS):
+            words.put_register("KernelDMASrc", name, (dialect.stream_config & ~1) | counted)
     for core, (start, size) in enumerate(streams.coefficients):
         place = f"[{core}]" if dialect.numbered_streams else str(core)
         if plan.kernel_bar is None:
@@ -392,6 +423,7 @@ def _constants(words: TaskWords, plan: TaskPlan) -> None:
         words.put("table.size", streams.table[1])
 
 
+_OTHER_STREAMS = ("BiasDMAConfig", "PostScaleDMAConfig", "PaletteLutDMAConfig")
 _SKIPS_ZEROS, _LAST_OF_KERNELS = 0x20, 0x80
 
 

@@ -1,0 +1,301 @@
+"""Softmax and layer norms: several tasks that hand their values on in the engine's own memory.
+
+What published programs have in common. Numbers that stand for a whole row, column of channels or map ("the largest",
+"the mean") are small, and go first in scratch where the source stays there to be read again; where a copy of the source
+takes its place, the large tensors go first. A tensor that is read through is followed by its powers in place. What
+comes from memory or goes there is staged behind what lies in scratch at that time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from aneforge.codegen import banks
+from aneforge.codegen.building import TaskBuilder, copy_of, table_of
+from aneforge.codegen.forms import Form
+from aneforge.codegen.plan import Scratch, Streams, TaskBuffer, TaskPlan
+from aneforge.codegen.words import patch_width
+
+_LOG2_E = 1.4426950408889634
+_FIRST_OVER = {2: 0x8, 3: 0x2, 4: 0x1}
+_SECOND_OVER = {2: 0x80, 3: 0x20, 4: 0x10}
+"""The bits that stretch the first and the second source over an axis."""
+_FIRST_TURNED, _SECOND_TURNED, _RESULT_TURNED = 0x100, 0x200, 0x400
+_NARROW = 4
+_ROWS_OF_GROUPS = 8
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The constants of a softmax: a table of powers of two, and one of reciprocals where the MAC engine adds up."""
+
+    powers: Streams
+    inverses: Streams = Streams()
+
+
+def needs_inverses(form: Form) -> bool:
+    """Whether a softmax takes its reciprocals from a table: it adds up channels."""
+    return form.axes != (4,)
+
+
+def softmax(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
+    """The tasks of a softmax over channels, rows or columns."""
+    if form.axes != (4,):
+        _softmax_of_channels(builder, form.axes[0], source, result, tables)
+    elif source.height == 1:
+        _softmax_of_a_row(builder, source, result, tables)
+    else:
+        _softmax_of_columns(builder, source, result, tables)
+
+
+def _softmax_of_channels(
+    builder: TaskBuilder, axis: int, source: TaskBuffer, result: TaskBuffer, tables: Tables
+) -> None:
+    """The MAC engine goes over the channels; rows are read as channels by their strides."""
+    start = builder.cursor
+    whole = source if axis == 2 else _rows_for_channels(source)
+    small = _in_scratch(start, 1, whole.height, whole.width)
+    powers = _in_scratch(_end(small), *whole.extents)
+    builder.cursor = _end(powers)
+    task = builder.add(replace(copy_of(whole, small), operation="largest", source_stays=whole.in_memory))
+    whole = _staying(task.source)
+    _powers(builder, whole, small, powers, _SECOND_OVER[2], tables.powers)
+    builder.add(replace(table_of(powers, small, "invert", tables.inverses), operation="total"))
+    first, second = small, powers
+    if axis == 3:
+        first, second = _channels_for_rows(small), _channels_for_rows(powers)
+    builder.add(_times(first, second, result, _FIRST_OVER[axis]))
+
+
+def _softmax_of_a_row(builder: TaskBuilder, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
+    """One row of each channel, which the planar engine reduces from where it lies."""
+    small, turned = _row_numbers(builder, source, rows=1)
+    powers = _in_scratch(_end(small), *source.extents)
+    builder.cursor = _end(powers)
+    task = builder.add(_reduced(source, small, "reduce_max", turned))
+    second = _SECOND_OVER[4] | (_SECOND_TURNED if turned else 0)
+    _powers(builder, _staying(task.source), small, powers, second, tables.powers)
+    builder.add(replace(_reduced(powers, small, "reduce_sum", turned), planar_table="invert"))
+    builder.add(_times(small, powers, result, _FIRST_OVER[4] | (_FIRST_TURNED if turned else 0)))
+
+
+def _softmax_of_columns(builder: TaskBuilder, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
+    start = builder.cursor
+    copy = _grouped(builder, start, source)
+    powers = _in_scratch(_end(copy), *source.extents)
+    small = _numbers_of_rows(_end(powers), source)
+    builder.cursor = _end(copy)
+    builder.add(copy_of(source, copy))
+    builder.add(_of_rows(copy, small, "reduce_max"))
+    _powers(builder, copy, small, powers, _SECOND_OVER[4], tables.powers)
+    inverse = _numbers_of_rows(start, source)
+    builder.add(replace(_of_rows(powers, inverse, "reduce_sum"), planar_table="invert"))
+    builder.cursor = _end(powers)
+    builder.add(_times(inverse, powers, result, _FIRST_OVER[4]))
+
+
+def _powers(
+    builder: TaskBuilder, source: TaskBuffer, small: TaskBuffer, powers: TaskBuffer, mask: int, table: Streams
+) -> None:
+    """Two to the power of (x - largest) log2 e, the second task in place."""
+    builder.add(replace(_minus(source, small, powers, mask), numbers=(0.0, _LOG2_E)))
+    builder.add(table_of(powers, powers, "exp2", table))
+
+
+def layer_norm(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> None:
+    """The tasks of a layer norm over channels or columns, or of all numbers of one row."""
+    if form.axes == (2,):
+        _norm_of_channels(builder, form, source, result)
+    elif source.height == 1:
+        _norm_of_a_row(builder, form, source, result)
+    else:
+        _norm_of_columns(builder, form, source, result)
+
+
+def _norm_of_a_row(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> None:
+    mean, turned = _row_numbers(builder, source, rows=2)
+    step = mean.scratch.row
+    root = replace(mean, scratch=replace(mean.scratch, base=mean.scratch.base + step))
+    builder.cursor += 2 * step
+    count = source.width
+    task = builder.add(replace(_reduced(source, mean, "reduce_avg", turned), mean_of=count))
+    whole = _staying(task.source)
+    squares = _reduced(mean, root, "reduce_squares", turned)
+    mask = squares.mask | _FIRST_OVER[4] | (_FIRST_TURNED if turned else 0)
+    builder.add(
+        replace(squares, second=whole, mask=mask, mean_of=count, planar_table="r_sqrt", epsilon=form.epsilon)
+    )
+    mask = (_SECOND_TURNED if turned else 0) | (_SECOND_OVER[2] if 2 in form.axes else 0)
+    rows = replace(mean, height=2)
+    builder.cursor = _end(whole) if source.in_memory else builder.cursor
+    builder.add(replace(_minus(whole, rows, result, mask), is_vector=True))
+
+
+def _norm_of_columns(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> None:
+    start = builder.cursor
+    centred = _in_scratch(start, *source.extents)
+    copy = _grouped(builder, _end(centred), source)
+    mean = _numbers_of_rows(_end(copy), source)
+    builder.cursor = _end(copy)
+    builder.add(copy_of(source, copy))
+    builder.add(replace(_of_rows(copy, mean, "reduce_avg"), mean_of=source.width))
+    builder.add(_minus(copy, mean, centred, _SECOND_OVER[4]))
+    root = _numbers_of_rows(_end(centred), source)
+    builder.add(replace(_root(_of_rows(centred, root, "reduce_squares"), form), mean_of=source.width))
+    builder.cursor = _end(root)
+    builder.add(_times(centred, root, result, _SECOND_OVER[4]))
+
+
+def _norm_of_channels(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> None:
+    """Channels become columns for each of the two means."""
+    start = builder.cursor
+    channels, height, width = source.extents
+    small = _in_scratch(start, 1, height, width, pad=0)
+    centred = _in_scratch(_up(_end(small), 64), channels, height, width)
+    first = _turned(builder, _up(_end(small), 64), source)
+    second = _turned(builder, _end(centred), source)
+    builder.cursor = _end(second)
+    task = builder.add(replace(copy_of(source, first), transposes_result=True, source_stays=source.in_memory))
+    builder.add(replace(_mean_of_turned(first, small, "reduce_avg"), mean_of=channels))
+    builder.add(_minus(_staying(task.source), small, centred, _SECOND_OVER[2]))
+    builder.add(replace(copy_of(centred, second), transposes_result=True))
+    builder.add(replace(_root(_mean_of_turned(second, small, "reduce_squares"), form), mean_of=channels))
+    builder.cursor = _end(centred)
+    builder.add(_times(centred, small, result, _SECOND_OVER[2]))
+
+
+# Tasks of one kind.
+
+
+def _minus(first: TaskBuffer, second: TaskBuffer, result: TaskBuffer, mask: int) -> TaskPlan:
+    return TaskPlan(0, 0, "planar", first, result, second, "sub", mask=mask)
+
+
+def _times(first: TaskBuffer, second: TaskBuffer, result: TaskBuffer, mask: int) -> TaskPlan:
+    return TaskPlan(0, 0, "planar", first, result, second, "mul", mask=mask)
+
+
+def _reduced(source: TaskBuffer, result: TaskBuffer, operation: str, turned: bool) -> TaskPlan:
+    mask = _RESULT_TURNED if turned else 0
+    plan = TaskPlan(0, 0, "planar", replace(source), result, operation=operation, mask=mask)
+    return replace(plan, source_stays=source.in_memory)
+
+
+def _of_rows(source: TaskBuffer, result: TaskBuffer, operation: str) -> TaskPlan:
+    """Rows of one channel as channels; rows of several channels as images of one row."""
+    if source.channels == 1:
+        place, small = source.scratch, result.scratch
+        rows = replace(source, channels=source.height, height=1)
+        rows = replace(rows, scratch=Scratch(place.base, place.row, place.row * source.height, place.row))
+        numbers = replace(result, channels=source.height, height=1)
+        numbers = replace(numbers, scratch=Scratch(small.base, small.row, small.row, small.row))
+        return TaskPlan(0, 0, "planar", rows, numbers, operation=operation)
+    return TaskPlan(
+        0, 0, "planar", _image(source), _image(result, source.height), operation=operation, images=source.height
+    )
+
+
+def _mean_of_turned(source: TaskBuffer, result: TaskBuffer, operation: str) -> TaskPlan:
+    """Means of the rows of a turned tensor, a row of numbers for each of its images."""
+    numbers = replace(result, channels=source.channels, width=1, scratch=replace(result.scratch, channel=0))
+    if source.height > 1:
+        plan = TaskPlan(0, 0, "planar", _image(source), _image(numbers, source.height), images=source.height)
+    else:
+        plan = TaskPlan(0, 0, "planar", source, numbers)
+    return replace(plan, operation=operation, mask=_RESULT_TURNED)
+
+
+def _root(plan: TaskPlan, form: Form) -> TaskPlan:
+    """One through the root of a mean of squares."""
+    return replace(plan, planar_table="r_sqrt", epsilon=form.epsilon)
+
+
+# Places.
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _end(tensor: TaskBuffer) -> int:
+    return tensor.scratch.base + tensor.scratch.row * tensor.height
+
+
+def _in_scratch(base: int, channels: int, height: int, width: int, pad: int | None = None) -> TaskBuffer:
+    """A tensor that the planar engine reads."""
+    channel = _up(2 * width, banks.BANK)
+    line = channel * channels
+    if pad is None:
+        pad = banks.planar_pad(line, _NARROW) if height > 1 else 0
+    return TaskBuffer(channels, height, width, 0, 0, 0, Scratch(base, channel, line + pad, line))
+
+
+def _grouped(builder: TaskBuilder, base: int, like: TaskBuffer) -> TaskBuffer:
+    """A copy whose rows are read one image each."""
+    return _for_groups(builder, _in_scratch(base, *like.extents, pad=0))
+
+
+def _turned(builder: TaskBuilder, base: int, like: TaskBuffer) -> TaskBuffer:
+    """The same with channels and columns exchanged."""
+    return _for_groups(builder, _in_scratch(base, like.width, like.height, like.channels, pad=0))
+
+
+def _for_groups(builder: TaskBuilder, tensor: TaskBuffer) -> TaskBuffer:
+    place = tensor.scratch
+    patch = patch_width(builder.site.dialect.generation, tensor.width, False)
+    pad = banks.pad_of(place.row, _ROWS_OF_GROUPS, 1 << max(0, patch - 3)) if tensor.height > 1 else 0
+    return replace(tensor, scratch=replace(place, row=place.row + pad))
+
+
+def _numbers_of_rows(base: int, like: TaskBuffer) -> TaskBuffer:
+    """One number for each row of each channel."""
+    return _in_scratch(base, like.channels, like.height, 1, pad=0)
+
+
+def _row_numbers(builder: TaskBuilder, source: TaskBuffer, rows: int) -> tuple[TaskBuffer, bool]:
+    """One number for each channel, and whether they lie side by side."""
+    channels, start = source.channels, builder.cursor
+    turned = channels > 1 and builder.site.dialect.turns_numbers
+    line = _up(2 * channels, banks.BANK) if turned else banks.BANK * channels
+    channel = banks.BANK if not turned else 0
+    pad = banks.planar_pad(line, _NARROW) if rows > 1 else 0
+    return TaskBuffer(channels, 1, 1, 0, 0, 0, Scratch(start, channel, line + pad, line)), turned
+
+
+def _image(tensor: TaskBuffer, of: int = 0) -> TaskBuffer:
+    """One row of a tensor as an image; a result states the whole as the stride of its rows."""
+    place = tensor.scratch
+    row = place.row * of if of else place.depth
+    return replace(tensor, height=1, scratch=Scratch(place.base, place.channel, row, place.depth, place.row))
+
+
+def _staying(source: TaskBuffer) -> TaskBuffer:
+    """A source where its first task left it."""
+    return replace(source, bar=None, offset=0)
+
+
+def _rows_for_channels(tensor: TaskBuffer) -> TaskBuffer:
+    """Channels and rows exchanged, by the strides."""
+    place = tensor.scratch
+    if not tensor.in_memory:
+        place = Scratch(place.base, place.row, place.channel, place.row * tensor.height)
+    return replace(
+        tensor,
+        channels=tensor.height,
+        height=tensor.channels,
+        row=tensor.plane,
+        plane=tensor.row,
+        total=prod((tensor.row, tensor.height)),
+        scratch=place,
+    )
+
+
+def _channels_for_rows(tensor: TaskBuffer) -> TaskBuffer:
+    place = tensor.scratch
+    return replace(
+        tensor,
+        channels=tensor.height,
+        height=tensor.channels,
+        scratch=Scratch(place.base, place.row, place.channel, place.row * tensor.height),
+    )
