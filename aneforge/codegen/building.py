@@ -121,7 +121,7 @@ class TaskBuilder:
             rows = source.height if tile is None else tile + plan.kernel.height - 1
             cursor += (line + pad) * rows
         result = plan.result
-        if result.in_memory and plan.transposes_result and plan.operation == "bypass":
+        if result.in_memory and plan.result_goes_in_strides:
             pitch = _up(2 * result.width, banks.BANK)
             line = pitch * result.channels
             result, plan = (

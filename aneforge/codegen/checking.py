@@ -38,11 +38,10 @@ class LayerCheck:
     def problem(self, found: Op) -> str:
         """What of the layer its registers do not give back; empty where they give all of it."""
         found, first = _plain(found), 0
-        is_matrix = self.form.weights is not None and self.form.turns_source
         parts = found.operands if found.kind == "concat" and self.form.weights is not None else [found]
         for operand in parts:
             part = _plain(operand)
-            if is_matrix:
+            if self.form.is_matrix:
                 if not _turns(part):
                     return "its registers do not turn the product"
                 part = _plain(part.operands[0])
@@ -62,19 +61,21 @@ class LayerCheck:
             same = found in self.values and self.values[found] == self.name_of(op)
             return "" if same else "an operand shares its place with another value"
         if op.kind in ("linear", "matmul") and self.form.weights is not None:
-            source = _plain(found.operands[0]) if found.kind == "convolution" else found
-            if not _turns(source):
+            if found.kind != "convolution":
                 return f"its registers read as {found.kind}"
-            return self._kernel(found, span) or self._differs(source.operands[0], op.operands[0], span)
+            source = _plain(found.operands[0])
+            if self.form.turns_source and not _turns(source):
+                return "its registers do not turn the matrix"
+            source = source.operands[0] if self.form.turns_source else source
+            return self._kernel(found, span) or self._differs(source, op.operands[0], span)
         if op.kind == "reshape" and _turns(found):
             return self._differs(found.operands[0], op.operands[0], span)
         if found.kind != op.kind:
             return f"its registers read as {found.kind or 'nothing'}"
         if op.kind == "matmul":
-            left, right = found.operands
-            turned = op.attrs.get("transpose_rhs") and _turns(_plain(right))
-            right = _plain(right).operands[0] if turned else right
-            return self._differs(left, op.operands[0], span) or self._differs(right, op.operands[1], span)
+            sides = zip(found.operands, op.operands, ("transpose_lhs", "transpose_rhs"), strict=True)
+            problems = [self._differs(self._unturned(one, op, key), other, span) for one, other, key in sides]
+            return next(filter(None, problems), "")
         if found.attrs != self._as_read(op):
             return f"an attribute of {op.kind} has no register"
         if op.kind == "convolution":
@@ -86,6 +87,11 @@ class LayerCheck:
             return f"{op.kind} has {len(op.operands)} operands, and its registers {len(found.operands)}"
         problems = [next(filter(None, (self._differs(one, other, span) for one, other in each)), "") for each in pairs]
         return "" if "" in problems else problems[0]
+
+    @staticmethod
+    def _unturned(found: Op, op: Op, key: str) -> Op:
+        """What is turned in front of a product, where the product itself says so."""
+        return _plain(found).operands[0] if op.attrs.get(key) and _turns(_plain(found)) else found
 
     def _kernel(self, found: Op, span: slice) -> str:
         weights, bias = self.form.weights, self.form.bias

@@ -49,8 +49,14 @@ class Form:
     same_bias: float = 0.0
     """One bias for all output channels."""
     images: int = 1
+    is_matrix: bool = False
+    """Whether it is a matrix by a constant."""
     turns_source: bool = False
     """Whether the matrix that is multiplied has to be turned first."""
+    turns_kernel: bool = False
+    """Whether the matrix that is the kernel of a product has to be turned first."""
+    rows: int = 0
+    """Of the first matrix of a product."""
     axes: tuple[int, ...] = ()
     """Of a reduction, a softmax or a norm: 2 for channels, 3 for rows, 4 for columns."""
     epsilon: float = 0.0
@@ -224,7 +230,11 @@ def _layer_norm(ops: list[Op], module: Module) -> Form | str:
     if any(operand.kind != "const_in" for operand in vectors):
         return "a scale or a shift of a norm that is computed has no published words"
     values = [_constant(module, operand) for operand in vectors]
-    gain, shift = (*values, np.ones(1, np.float16), np.zeros(1, np.float16))[:2] if len(values) != 1 else (*values, np.zeros(1, np.float16))
+    gain, shift = (
+        (*values, np.ones(1, np.float16), np.zeros(1, np.float16))[:2]
+        if len(values) != 1
+        else (*values, np.zeros(1, np.float16))
+    )
     vector = None
     if not ((gain == 1).all() and (shift == 0).all()):
         channels = shape[2]
@@ -251,7 +261,8 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
     weights = _constant(module, constants[0]).reshape(constants[0].shape[2], constants[0].shape[4])
     if primary.kind == "matmul" and not primary.attrs.get("transpose_rhs"):
         weights = weights.T
-    if source.shape[3] != 1 or source.shape[4] != weights.shape[1] or primary.attrs.get("transpose_lhs"):
+    is_turned = bool(primary.attrs.get("transpose_lhs"))
+    if source.shape[3] != 1 or source.shape[2 if is_turned else 4] != weights.shape[1]:
         return f"{primary.kind} of this shape has no published words"
     bias, same = None, 0.0
     if len(constants) > 1:
@@ -277,22 +288,23 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
         activation,
         transposes=True,
         same_bias=same,
-        turns_source=True,
+        is_matrix=True,
+        turns_source=not is_turned,
     )
 
 
 def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
     """A matrix by a matrix, both computed: the first one is the kernel."""
     left, right = op.operands
-    if op.attrs.get("transpose_lhs"):
-        return "a product whose first matrix is turned has no published words that we write"
-    rows, columns = left.shape[2], left.shape[4]
-    turned = bool(op.attrs.get("transpose_rhs"))
+    turns_kernel, turned = bool(op.attrs.get("transpose_lhs")), bool(op.attrs.get("transpose_rhs"))
+    rows, columns = (left.shape[4], left.shape[2]) if turns_kernel else (left.shape[2], left.shape[4])
     if rows not in _PRODUCT_ROWS or left.shape[3] != 1 or right.shape[3] != 1:
         return f"a product of {rows} rows of two tensors has no published words that we write"
     if columns != right.shape[4 if turned else 2]:
         return "a product of these shapes has no published words"
-    form = Form("product", "mac", "convolution", (left, right), turns_source=turned)
+    form = Form(
+        "product", "mac", "convolution", (left, right), turns_source=turned, turns_kernel=turns_kernel, rows=rows
+    )
     if rest and rest[0].kind == "gain_offset_control":
         gain = _gain(rest[:1], module)
         if isinstance(gain, str) or gain.numbers is None or gain.numbers[0]:

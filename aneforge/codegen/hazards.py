@@ -21,6 +21,12 @@ def region_of(buffer: TaskBuffer) -> Region:
     return place.base, place.base + max(place.row, place.depth) * buffer.height
 
 
+def _staged(plan: TaskPlan) -> Region:
+    """Where the result of a task lies in scratch; one that is written with rows side by side is staged by two steps."""
+    base, end = region_of(plan.result)
+    return base, base + 2 * plan.result.row if plan.result_lanes > 1 else end
+
+
 @dataclass(frozen=True)
 class Ran:
     """What the last task of an engine had in scratch."""
@@ -45,7 +51,6 @@ class Hazards:
         self.dialect = dialect
         self.ran: dict[str, Ran] = {}
         """By engine; not of one whose end a task of the other has waited for."""
-        self.mac_ended = False
         self.followed: Region | None = None
         """What the MAC engine last made number by number, in place, and no planar task has read yet."""
         self.last = ""
@@ -58,11 +63,10 @@ class Hazards:
         bits = waits.source | waits.second | waits.result
         other = "planar" if plan.engine == "mac" else "mac"
         if not first and bits & _BITS[other][0] | bits & _BITS[other][1]:
-            self.mac_ended |= other == "mac"
             self.ran.pop(other, None)  # waited for once, it has ended for all that follow
         is_bypass = plan.operation == "bypass" and not plan.transposes_result and not plan.source.in_memory
         follows = plan.engine == "planar" and not plan.is_reduction
-        result = region_of(plan.result)
+        result = _staged(plan)
         self.ran[plan.engine] = Ran(region_of(plan.source), result, plan.source_stays, is_bypass or follows)
         ran = self.ran.get(other)
         if plan.engine == "planar":
@@ -84,12 +88,11 @@ class Hazards:
         both = source = source | (0 if self.dialect.configures_second else second)
         for engine, (of_source, of_result) in _BITS.items():
             if both & (of_source | of_result) and engine != plan.engine:
-                result &= ~of_source  # the source has waited for it
+                result &= ~(of_source | (both & of_result))  # the source has waited for it
         if both & _FOLLOWS_PLANAR:
             result &= ~(_SOURCE_OF_PLANAR | _RESULT_OF_PLANAR)
-        is_first_mac = plan.engine == "mac" and "mac" not in self.ran and not self.mac_ended
-        if is_first_mac and not is_indexed(self.dialect.generation):
-            source |= _SOURCE_OF_MAC | _RESULT_OF_MAC if plan.source.in_memory else 0
+        if plan.engine == "mac" and plan.source.in_memory and not is_indexed(self.dialect.generation):
+            source |= _SOURCE_OF_MAC | _RESULT_OF_MAC  # whatever it was
             result |= _SOURCE_OF_MAC | _RESULT_OF_MAC
         return Waits(source, second, result)
 

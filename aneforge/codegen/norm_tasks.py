@@ -123,9 +123,7 @@ def _norm_of_a_row(builder: TaskBuilder, form: Form, source: TaskBuffer, result:
     whole = _staying(task.source)
     squares = _reduced(mean, root, "reduce_squares", turned)
     mask = squares.mask | _FIRST_OVER[4] | (_FIRST_TURNED if turned else 0)
-    builder.add(
-        replace(squares, second=whole, mask=mask, mean_of=count, planar_table="r_sqrt", epsilon=form.epsilon)
-    )
+    builder.add(replace(squares, second=whole, mask=mask, mean_of=count, planar_table="r_sqrt", epsilon=form.epsilon))
     mask = (_SECOND_TURNED if turned else 0) | (_SECOND_OVER[2] if 2 in form.axes else 0)
     rows = replace(mean, height=2)
     builder.cursor = _end(whole) if source.in_memory else builder.cursor

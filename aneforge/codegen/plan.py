@@ -248,6 +248,13 @@ class TaskPlan:
         return self.operation in ("largest", "total")
 
     @property
+    def result_goes_in_strides(self) -> bool:
+        """Whether a result in memory has strides in scratch: a turned one, and a single channel without gaps."""
+        if self.operation == "bypass":
+            return self.transposes_result and self.result_lanes == 1
+        return self.across_channels and self.result.row == 2 * self.result.width
+
+    @property
     def memory_bytes(self) -> int:
         """What it moves to and from memory; rows that two tiles read count twice."""
         times = self.images * self.groups

@@ -41,7 +41,7 @@ def read_planar(
     shape = parts.work[-1].shape if parts.work else out
     result = _operand(words, "result", shape)
     if not parts.work:
-        result = replace(result, layout=in_lanes(into, _lanes(words)))
+        result = replace(result, layout=in_lanes(into, lanes_of(words)))
     operands, work = [source, *parts.operands], parts.work
     staged = [
         (number, words.in_scratch(side, operand.shape))
@@ -74,9 +74,7 @@ def _operand(words: TaskRegisters, side: str, shape: tuple[int, ...]) -> Operand
     return replace(operand, layout=Layout(shape, (*operand.layout.strides[:2], _ROW, _ROW, _ROW)))
 
 
-def _parts(
-    words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]
-) -> Parts:
+def _parts(words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]) -> Parts:
     kind, config = words["task.type"], words["planar.config"]
     relu = [TaskWork("relu", {}, out)] if config & _RELU else []
     plain = config & ~_RELU
@@ -99,7 +97,7 @@ def _parts(
         return Parts([TaskWork("abs", {}, out)])
     if kind == _COPY and not config and numbers_of(words) != (0.0, 1.0):
         return Parts(_behind(words, out))
-    if kind == _COPY and not config and _lanes(words) > 1:
+    if kind == _COPY and not config and lanes_of(words) > 1:
         return Parts([])
     raise words.error(f"has planar work {config:#x} of type {kind}, which has no published meaning")
 
@@ -136,8 +134,10 @@ def in_lanes(shape: tuple[int, ...], lanes: int) -> Layout:
     return Layout((1, 1, rows, 1, columns), (0, 0, 2 * columns, 0, 2), lanes)
 
 
-def _lanes(words: TaskRegisters) -> int:
+def lanes_of(words: TaskRegisters) -> int:
     """Rows of the result that lie side by side."""
+    if not words.is_in_memory("result"):
+        return 1
     return (words["result.format"] - words.dialect.result_format >> words.dialect.lanes_bit) + 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from aneforge.codegen.dialect import written_generations
 from aneforge.codegen.forms import TURNED, effective_padding
 from aneforge.codegen.operands import Operand, TaskRegisters
 from aneforge.codegen.packing import unpack_convolution
-from aneforge.codegen.planar_reading import in_lanes, read_planar, window_of
+from aneforge.codegen.planar_reading import in_lanes, lanes_of, read_planar, window_of
 from aneforge.codegen.tables import activation_of, bounds_of
 from aneforge.codegen.task_work import Parts, TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
@@ -44,7 +45,10 @@ def read_task(task: Task, constants: Mapping[int, bytes]) -> TaskReading:
     staged = ((0, words.in_scratch("source", into)),) if words.is_in_memory("source") else ()
     if source.place[0] in constants:
         staged = ()
-    return TaskReading((source, *parts.operands), words.operand("result", shape), tuple(parts.work), staged=staged)
+    result, lanes = words.operand("result", shape), lanes_of(words)
+    if lanes > 1:
+        result = replace(result, layout=in_lanes(shape, lanes))
+    return TaskReading((source, *parts.operands), result, tuple(parts.work), staged=staged)
 
 
 def _extents(words: TaskRegisters, side: str, times: int, planar: bool) -> tuple[int, ...]:
@@ -56,9 +60,7 @@ def _extents(words: TaskRegisters, side: str, times: int, planar: bool) -> tuple
     return (times, depth, c, h, w) if planar else (1, depth, times * c, h, w)
 
 
-def _mac(
-    words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]
-) -> Parts:
+def _mac(words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]) -> Parts:
     mode = words["mac.config"] & _MODE
     work: list[TaskWork] = []
     others: list[Operand] = []

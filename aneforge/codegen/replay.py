@@ -18,7 +18,6 @@ from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.graph.weights import intern_fp16
 
-
 _FIRST = 2
 _ORDERS = [order for order in permutations(range(_FIRST, 5)) if order != (2, 3, 4)]
 

@@ -28,7 +28,11 @@ def _configure(words: TaskWords, plan: TaskPlan) -> None:
     two = second is not None and second.in_memory and source.in_memory
     config = _INTERLEAVED | plan.waits.source
     if source.in_memory:
-        config |= (_KEPT if plan.source_stays else _FROM_MEMORY) | _IN_MEMORY_FORMAT | (_TWO if two and dialect.marks_two_sources else 0)
+        config |= (
+            (_KEPT if plan.source_stays else _FROM_MEMORY)
+            | _IN_MEMORY_FORMAT
+            | (_TWO if two and dialect.marks_two_sources else 0)
+        )
     elif plan.source_is_handed:
         config |= _IN_MEMORY_FORMAT
     _put_config(words, "source", config)
@@ -56,7 +60,7 @@ def _operand(words: TaskWords, side: str, tensor: TaskBuffer) -> None:
     every = tensor.in_memory or in_full
     if place.base or in_full:
         words.put(f"scratch.{side}.base", place.base)
-    if in_full or (every or tensor.channels > 1) and place.channel:
+    if in_full or ((every or tensor.channels > 1) and place.channel):
         words.put(f"scratch.{side}.channel", place.channel)
     if every or tensor.height > 1:
         words.put(f"scratch.{side}.row", place.row)

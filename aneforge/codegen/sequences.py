@@ -74,7 +74,7 @@ class Sequences:
         if form.name == "product":
             assert second is not None
             return self._product(builder, form, source, second, result)
-        if form.turns_source:
+        if form.is_matrix:
             return self._matrix(builder, form, source, result)
         if form.vector is not None:
             return self._by_vector(builder, form, source, result)
@@ -133,9 +133,11 @@ class Sequences:
     def _matrix(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
         """Turns the matrix, then multiplies it: a task for each mebibyte of weights, in the order of the columns."""
         assert form.weights is not None
-        rows, columns = source.channels, source.width
-        turned = builder.turned(rows, columns)
-        builder.add(replace(copy_of(source, turned), transposes_result=True))
+        turned, columns = source, source.channels
+        if form.turns_source:
+            rows, columns = source.channels, source.width
+            turned = builder.turned(rows, columns)
+            builder.add(replace(copy_of(source, turned), transposes_result=True))
         step = max(_CORES, _WEIGHTS_OF_TASK // (2 * columns))
         rules: dict[str, None] = {}
         for first in range(0, len(form.weights), step):
@@ -153,11 +155,16 @@ class Sequences:
     ) -> str:
         """The first matrix is the kernel: it is copied to memory with the rows of a core side by side, unless a core
         has one row. The second one may have to be turned first."""
-        lanes = max(1, min(8, source.channels // _CORES))
+        lanes = max(1, min(8, form.rows // _CORES))
         kernel, number = source, None
-        if lanes > 1 or not source.in_memory:
+        if form.turns_kernel:
+            matrix = replace(source, channels=source.width, width=source.channels)
+            kernel = builder.memory(matrix, lanes)
+            copy = replace(copy_of(source, kernel), transposes_result=True)
+        elif lanes > 1 or not source.in_memory:
             kernel = builder.memory(source, lanes)
             copy = replace(plain(form, source, kernel), engine="planar", operation="copy", activation="none", table="")
+        if kernel is not source:
             number = builder.add(replace(copy, result_lanes=lanes, result_is_awaited=True)).number
         if form.turns_source:
             turned = builder.turned(second.channels, second.width)
@@ -166,7 +173,7 @@ class Sequences:
         table, rule = Streams(), ""
         if form.activation not in ("none", "relu"):
             table, _, rule = self._streams(form)
-        size = 2 * lanes * source.width
+        size = 2 * lanes * kernel.width
         streams = replace(table, coefficients=tuple((core * size, size) for core in range(_CORES)))
         plan = replace(plain(form, second, result), transposes_result=False, streams=streams, lanes=lanes)
         builder.add(replace(plan, kernel_bar=kernel.bar, kernel_offset=kernel.offset, kernel_task=number))

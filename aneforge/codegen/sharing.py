@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from aneforge.codegen.dialect import Dialect
+from aneforge.codegen.plan import TaskPlan
 
 CORES = 16
 _MOST_SHARED, _COLUMNS_LOG = 4, 7
@@ -75,9 +76,12 @@ def shared_by_copy(channels: int, rows: int, columns: int) -> Sharing:
     return Sharing(min(_by_columns(columns), log_of(rows * max(1, channels // CORES))))
 
 
-def shared_across_channels(dialect: Dialect, rows: int, columns: int, is_total: bool) -> Sharing:
+def shared_across_channels(dialect: Dialect, plan: TaskPlan, is_total: bool) -> Sharing:
     """Of the largest or the total of all channels."""
-    most = _by_columns(columns) if rows > 1 else 0
+    rows, columns = plan.result.height, plan.result.width
+    most = min(_MOST_SHARED, max(0, _COLUMNS_LOG + 1 - log_of(columns))) if rows > 1 else 0
+    if plan.result.in_memory:
+        return Sharing(most)
     pixels = rows * columns
     is_small = pixels <= (dialect.small_pixels or 0) or (columns <= _NARROW and pixels <= _NARROW * _NARROW)
     return Sharing(most, most, most, is_total and is_small)
@@ -96,11 +100,11 @@ def turning_lanes(dialect: Dialect, rows: int) -> int:
     return min(8, 1 << max(0, (rows // CORES).bit_length() - 1))
 
 
-def shared_by_turn(dialect: Dialect, rows: int, columns: int) -> Sharing:
-    """Of a task that turns a matrix: rows to columns."""
+def shared_by_turn(dialect: Dialect, rows: int, columns: int, to_lanes: bool = False) -> Sharing:
+    """Of a task that turns a matrix: rows to columns, which may lie several side by side."""
     lanes = turning_lanes(dialect, rows)
     if lanes == 1:
-        is_shared = rows < CORES and (rows > 1 or dialect.one_row_turns_share)
+        is_shared = to_lanes or (rows < CORES and (rows > 1 or dialect.one_row_turns_share))
         most = 3 if is_shared else 0
     else:
         most = _MOST_SHARED - log_of(lanes)

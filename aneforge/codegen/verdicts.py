@@ -59,17 +59,16 @@ def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
     kind, more = form.name, []
     if form.name == "product":
         more += ["turned"] if form.turns_source else []
+        more += ["turned kernel"] if form.turns_kernel else []
         more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
     elif form.operation == "convolution":
         kernel = form.kernel
         kind = "depthwise" if kernel.is_depthwise else "groups" if kernel.groups > 1 else kind
-        kind = "matrix" if form.transposes else kind
+        kind = "matrix" if form.is_matrix else kind
         more += ["steps"] if kernel.skips_zeros else []
         more += ["bias"] if form.bias is not None else []
         more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
-    elif form.name == "activation" and form.activation == "relu":
-        more.append("relu")
-    elif form.activation == "relu":
+    elif (form.name == "activation" and form.activation == "relu") or form.activation == "relu":
         more.append("relu")
     if form.images > 1:
         more.append("images")

@@ -173,11 +173,11 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
             dialect, source.channels, result.height, result.width, window, plan.kernel.is_depthwise
         )
     if plan.across_channels:
-        return shared_across_channels(dialect, result.height, result.width, plan.operation == "total")
+        return shared_across_channels(dialect, plan, plan.operation == "total")
     if plan.operation == "bypass" and not source.in_memory:
         return shared_in_scratch(result.height, result.width)
     if plan.transposes_result:
-        return shared_by_turn(dialect, source.channels, source.width)
+        return shared_by_turn(dialect, source.channels, source.width, plan.result_lanes > 1)
     if plan.rows_are_dealt:
         return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
     return shared_by_copy(source.channels, result.height, result.width)
