@@ -25,7 +25,7 @@ from aneforge.codegen.tables import bounds_bytes, bounds_of
 from aneforge.study.model import Model
 
 rng = np.random.default_rng(381)
-TEXT_BESIDE = ("real_div", "leaky_relu")
+TEXT_BESIDE = ("real_div", "leaky_relu", "softmax", "layer_norm")
 """Records whose tasks round where the op does not: a reciprocal by table, a slope that is a half."""
 
 

@@ -41,13 +41,14 @@ class LayerCheck:
         parts = found.operands if found.kind == "concat" and self.form.weights is not None else [found]
         for operand in parts:
             part = _plain(operand)
-            if self.form.is_matrix:
+            if self.form.is_matrix and self.form.transposes:
                 if not _turns(part):
                     return "its registers do not turn the product"
                 part = _plain(part.operands[0])
             count = part.operands[0].shape[2] if _turns(part) else part.shape[2]
             count = part.shape[4] if _turns(part) else count
-            problem = self._differs(part, self.layer.ops[-1], slice(first, first + count))
+            last = self.layer.ops[-1 if self.form.transposes or not self.form.is_matrix else -2]
+            problem = self._differs(part, last, slice(first, first + count))
             if problem:
                 return problem
             first += count

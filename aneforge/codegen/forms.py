@@ -207,6 +207,13 @@ def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
 _OVER = {(2,): "channels", (3,): "rows", (4,): "columns"}
 
 
+def _over(axes: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What a softmax or a norm goes over; a row of each channel needs no copy."""
+    if axes != (4,) or shape[3] > 1:
+        return _OVER[axes]
+    return "a row" if shape[2] == 1 else "a row a channel"
+
+
 def _softmax(ops: list[Op]) -> Form | str:
     primary = ops[0]
     if len(ops) > 1:
@@ -214,8 +221,7 @@ def _softmax(ops: list[Op]) -> Form | str:
     axes = tuple(axis for axis in primary.attrs["axes"] if primary.shape[axis] > 1)
     if axes not in _OVER:
         return "a softmax over these axes has no published words"
-    name = "softmax of a row" if axes == (4,) and primary.shape[3] == 1 else f"softmax of {_OVER[axes]}"
-    return Form(name, "planar", "mul", (primary.operands[0],), axes=axes)
+    return Form(f"softmax of {_over(axes, primary.shape)}", "planar", "mul", (primary.operands[0],), axes=axes)
 
 
 def _layer_norm(ops: list[Op], module: Module) -> Form | str:
@@ -242,8 +248,7 @@ def _layer_norm(ops: list[Op], module: Module) -> Form | str:
             return "a scale of a norm that is not one number a channel has no published words"
         pair = [np.broadcast_to(one.reshape(-1), channels).astype(np.float16) for one in (shift, gain)]
         vector = pair[0], pair[1]
-    name = "norm of a row" if wide == (4,) and shape[3] == 1 else f"norm of {_OVER[wide]}"
-    axes = axes if wide == (4,) and shape[3] == 1 else wide
+    name, axes = f"norm of {_over(wide, shape)}", axes if wide == (4,) else wide
     epsilon = float(primary.attrs["epsilon"])
     return Form(name, "planar", "mul", (primary.operands[0],), axes=axes, epsilon=epsilon, vector=vector)
 
@@ -274,8 +279,9 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
     activation = "none"
     if rest and (rest[0].kind == "relu" or (rest[0].kind in tabulated() and not rest[0].attrs)):
         activation = rest.pop(0).kind
-    if rest:
-        return f"{rest[0].kind} behind a product has no published words"
+    stays = bool(rest) and _turns_matrix(rest[0])
+    if len(rest) > stays:
+        return f"{rest[-1].kind} behind a product has no published words"
     kernel = np.ascontiguousarray(weights)[:, :, None, None]
     return Form(
         "convolution",
@@ -286,7 +292,7 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
         kernel,
         bias,
         activation,
-        transposes=True,
+        transposes=not stays,
         same_bias=same,
         is_matrix=True,
         turns_source=not is_turned,

@@ -36,12 +36,12 @@ class Tables:
 
 def needs_inverses(form: Form) -> bool:
     """Whether a softmax takes its reciprocals from a table: it adds up channels."""
-    return form.axes != (4,)
+    return form.axes[-1] != 4
 
 
 def softmax(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
     """The tasks of a softmax over channels, rows or columns."""
-    if form.axes != (4,):
+    if needs_inverses(form):
         _softmax_of_channels(builder, form.axes[0], source, result, tables)
     elif source.height == 1:
         _softmax_of_a_row(builder, source, result, tables)

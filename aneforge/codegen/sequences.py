@@ -141,12 +141,11 @@ class Sequences:
         step = max(_CORES, _WEIGHTS_OF_TASK // (2 * columns))
         rules: dict[str, None] = {}
         for first in range(0, len(form.weights), step):
-            bias = None if form.bias is None else form.bias[first : first + step]
-            part = replace(form, weights=form.weights[first : first + step], bias=bias)
-            assert part.weights is not None
-            plan = plain(part, turned, _columns(result, first, len(part.weights)))
+            span = slice(first, min(first + step, len(form.weights)))
+            part = part_of(form, span)
+            place = _columns(result, first, span.stop - first) if form.transposes else channels_of(result, span)
             streams, lanes, rule = self._streams(part)
-            builder.add(replace(plan, streams=streams, lanes=lanes))
+            builder.add(replace(plain(part, turned, place), streams=streams, lanes=lanes))
             rules[rule] = None
         return "; ".join(rules)
 
@@ -224,7 +223,7 @@ class Sequences:
         heads = self.dialect.table_in_streams
         if form.weights is not None:
             shape = form.operands[0].shape
-            side = None if form.transposes else max(shape[3:])  # a product has no map
+            side = None if form.transposes or form.is_matrix else max(shape[3:])  # a product has no map
             packed = pack_convolution(form.weights, form.kernel.groups, form.bias, form.kernel.stride, side)
             head = table if heads in ("all", "weights") else b""
             for offset, size in packed.streams:

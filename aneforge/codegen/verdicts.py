@@ -57,6 +57,10 @@ def proven_forms(generation: str) -> tuple[str, ...]:
 def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
     """The kind of work of a form, and what is added to it; each is proven by itself."""
     kind, more = form.name, []
+    if kind == "softmax of a row":  # the tasks of one over columns, behind a reduction as a norm of a row has it
+        kind, more = "softmax of columns", ["a row"]
+    elif kind == "norm of a row":
+        more = ["a row"]
     if form.name == "product":
         more += ["turned"] if form.turns_source else []
         more += ["turned kernel"] if form.turns_kernel else []
@@ -64,12 +68,14 @@ def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
     elif form.operation == "convolution":
         kernel = form.kernel
         kind = "depthwise" if kernel.is_depthwise else "groups" if kernel.groups > 1 else kind
-        kind = "matrix" if form.is_matrix else kind
+        kind = "matrix" if form.transposes else kind
         more += ["steps"] if kernel.skips_zeros else []
         more += ["bias"] if form.bias is not None else []
         more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
-    elif (form.name == "activation" and form.activation == "relu") or form.activation == "relu":
+    elif form.activation == "relu":
         more.append("relu")
+    if form.vector is not None and kind.startswith("norm"):
+        more.append("vector")
     if form.images > 1:
         more.append("images")
     if form.operation == "convolution" and not form.transposes and form.name != "product" and len(plans) > 1:

@@ -403,8 +403,10 @@ def _constants(words: TaskWords, plan: TaskPlan) -> None:
         config &= ~_LAST_OF_KERNELS if is_indexed(words.generation) else ~0
     words.put("constants.config", config | number)
     if not (streams.coefficients or plan.is_first or dialect.writes_every_register):
+        known = words.map.blocks["KernelDMASrc"].by_name
         for name in (*(f"CoeffDMAConfig{core}" for core in range(CORES)), *_OTHER_STREAMS):
-            words.put_register("KernelDMASrc", name, (dialect.stream_config & ~1) | counted)
+            if name in known:
+                words.put_register("KernelDMASrc", name, (dialect.stream_config & ~1) | counted)
     for core, (start, size) in enumerate(streams.coefficients):
         place = f"[{core}]" if dialect.numbered_streams else str(core)
         if plan.kernel_bar is None:
