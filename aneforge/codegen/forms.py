@@ -204,7 +204,7 @@ def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
     return {(4,): "reduction of columns", (3, 4): "reduction of a map"}.get(axes, "")
 
 
-_OVER = {(2,): "channels", (3,): "rows", (4,): "columns"}
+_OVER: dict[tuple[int, ...], str] = {(2,): "channels", (3,): "rows", (4,): "columns"}
 
 
 def _over(axes: tuple[int, ...], shape: tuple[int, ...]) -> str:

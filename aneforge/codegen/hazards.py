@@ -22,7 +22,7 @@ def region_of(buffer: TaskBuffer) -> Region:
 
 
 def _staged(plan: TaskPlan) -> Region:
-    """Where the result of a task lies in scratch; one that is written with rows side by side is staged by two steps."""
+    """Where the result of a task lies in scratch; one with rows side by side is staged by two steps."""
     base, end = region_of(plan.result)
     return base, base + 2 * plan.result.row if plan.result_lanes > 1 else end
 
@@ -143,13 +143,13 @@ def finished(plans: Sequence[TaskPlan], dialect: Dialect) -> list[TaskPlan]:
     hazards, last_use = Hazards(dialect), _last_uses(plans)
     alive: dict[int, Region] = {}
     done: list[TaskPlan] = []
-    for place, plan in enumerate(plans):
+    for place, bare in enumerate(plans):
+        plan = replace(bare, behind_reduction=bool(done) and done[-1].is_reduction)
         behind = plans[place + 1] if place + 1 < len(plans) else None
         if not plan.result.in_memory:
             alive[plan.result.scratch.base] = region_of(plan.result)
         read = [region_of(tensor) for tensor in (plan.source, plan.second) if tensor and not tensor.in_memory]
         alive = {start: part for start, part in alive.items() if last_use.get(start, -1) > plan.number}
-        plan = replace(plan, behind_reduction=bool(done) and done[-1].is_reduction)
         done.append(
             replace(
                 plan,

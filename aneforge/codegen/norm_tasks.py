@@ -1,9 +1,9 @@
 """Softmax and layer norms: several tasks that hand their values on in the engine's own memory.
 
-What published programs have in common. Numbers that stand for a whole row, column of channels or map ("the largest",
-"the mean") are small, and go first in scratch where the source stays there to be read again; where a copy of the source
-takes its place, the large tensors go first. A tensor that is read through is followed by its powers in place. What
-comes from memory or goes there is staged behind what lies in scratch at that time.
+What published programs have in common. Numbers that stand for a whole row or for all channels (the largest, the mean)
+are small, and go first in scratch where the source stays there to be read again; where a copy of the source takes its
+place, the large tensors go first. Powers of two are worked out in place. What comes from memory or goes there lies
+behind what is in scratch at that time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Tables:
     """The constants of a softmax: a table of powers of two, and one of reciprocals where the MAC engine adds up."""
 
     powers: Streams
-    inverses: Streams = Streams()
+    inverses: Streams
 
 
 def needs_inverses(form: Form) -> bool:

@@ -85,7 +85,8 @@ class Replay:
             if any(layout.shape[axis] == 1 for axis in order if order.index(axis) + _FIRST != axis):
                 continue  # the same order, up to axes of one element
             axes = (0, 1, *order)
-            moved = Layout(*(tuple(values[axis] for axis in axes) for values in (layout.shape, layout.strides)))
+            shape, strides = (tuple(values[axis] for axis in axes) for values in (layout.shape, layout.strides))
+            moved = Layout(shape, strides)
             found = self.memory.read(operand.place, moved)
             if found is not None:
                 value = self._gathered(found, moved)

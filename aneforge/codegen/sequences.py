@@ -50,47 +50,61 @@ class Sequences:
             source, result = _image(source, max(form.images, parts)), _image(result, max(form.images, parts))
             if second is not None and form.operands[1].shape[0] == form.images:
                 second = _image(second, form.images)
+        if second is not None:
+            return self._of_two(builder, form, source, second, result)
+        return self._of_one(builder, form, source, result)
+
+    def _of_two(
+        self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
+    ) -> str:
         if form.name == "division":
-            assert second is not None
             return self._divide(builder, form, source, second, result)
-        if form.name == "logarithm":
-            streams, rule = self._table(form.activation)
-            between = builder.temporary(*source.extents)
-            builder.add(table_of(source, between, form.activation, streams))
-            builder.add(
-                replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2))
-            )
-            return rule
-        if form.name.startswith("softmax"):
-            powers, rule = self._table("exp2", source.channels)
-            inverses, more = self._table("invert", 1) if needs_inverses(form) else (Streams(), "")
-            softmax(builder, form, source, result, Tables(powers, inverses))
-            return "; ".join(filter(None, (rule, more)))
-        if form.name.startswith("norm"):
-            return self._norm(builder, form, source, result)
-        if form.axes:
-            builder.add(reduction_of(form, source, result))
-            return ""
         if form.name == "product":
-            assert second is not None
             return self._product(builder, form, source, second, result)
-        if form.is_matrix:
-            return self._matrix(builder, form, source, result)
-        if form.vector is not None:
-            return self._by_vector(builder, form, source, result)
-        if form.mask and not self.dialect.configures_second and second is not None and second.in_memory:
+        if form.mask and not self.dialect.configures_second and second.in_memory:
             between = builder.temporary(*second.extents)
             builder.add(copy_of(second, between))
             second = between
-        if form.operation == "convolution" and not form.transposes:
-            return self._convolution(builder, form, source, result)
-        if form.engine == "planar" and form.activation == "relu":
-            builder.add(replace(plain(form, source, result, second), activation="none"))
+        builder.add(replace(plain(form, source, result, second), activation="none"))
+        if form.activation == "relu":
             builder.add(replace(copy_of(result, result), activation="relu"))  # in place
+        return ""
+
+    def _of_one(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        kind = form.name.partition(" of ")[0]
+        build = {"logarithm": self._logarithm, "softmax": self._softmax, "norm": self._norm}.get(kind)
+        if build is None and form.is_matrix:
+            build = self._matrix
+        elif build is None and form.vector is not None:
+            build = self._by_vector
+        elif build is None and form.operation == "convolution" and not form.transposes:
+            build = self._convolution
+        if build is not None:
+            return build(builder, form, source, result)
+        if form.axes:
+            builder.add(reduction_of(form, source, result))
             return ""
         streams, lanes, rule = self._streams(form)
-        builder.add(replace(plain(form, source, result, second), streams=streams, lanes=lanes))
+        builder.add(replace(plain(form, source, result), streams=streams, lanes=lanes))
         return rule
+
+    def _logarithm(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        streams, rule = self._table(form.activation)
+        between = builder.temporary(*source.extents)
+        builder.add(table_of(source, between, form.activation, streams))
+        builder.add(replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2)))
+        return rule
+
+    def _softmax(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        powers, rule = self._table("exp2", source.channels)
+        inverses, more = self._table("invert", 1) if needs_inverses(form) else (Streams(), "")
+        softmax(builder, form, source, result, Tables(powers, inverses))
+        return "; ".join(filter(None, (rule, more)))
+
+    def _norm(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """A norm, and what is multiplied with and added to each channel behind it."""
+        layer_norm(builder, form, source, result)
+        return "" if form.vector is None else self._by_vector(builder, form, result, result)
 
     def _convolution(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
         """One task, or several that each load a part of the kernel, the last output channels first. The first one
@@ -110,14 +124,6 @@ class Sequences:
                 source = builder.stays(plan.source)
             rules[rule] = None
         return "; ".join(rules)
-
-    def _norm(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
-        """A norm, and what is multiplied with and added to each channel behind it."""
-        if form.vector is None:
-            layer_norm(builder, form, source, result)
-            return ""
-        layer_norm(builder, form, source, result)
-        return self._by_vector(builder, form, result, result)
 
     def _divide(
         self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
@@ -155,15 +161,14 @@ class Sequences:
         """The first matrix is the kernel: it is copied to memory with the rows of a core side by side, unless a core
         has one row. The second one may have to be turned first."""
         lanes = max(1, min(8, form.rows // _CORES))
-        kernel, number = source, None
+        kernel, number, copy = source, None, None
         if form.turns_kernel:
-            matrix = replace(source, channels=source.width, width=source.channels)
-            kernel = builder.memory(matrix, lanes)
+            kernel = builder.memory(replace(source, channels=source.width, width=source.channels), lanes)
             copy = replace(copy_of(source, kernel), transposes_result=True)
         elif lanes > 1 or not source.in_memory:
             kernel = builder.memory(source, lanes)
             copy = replace(plain(form, source, kernel), engine="planar", operation="copy", activation="none", table="")
-        if kernel is not source:
+        if copy is not None:
             number = builder.add(replace(copy, result_lanes=lanes, result_is_awaited=True)).number
         if form.turns_source:
             turned = builder.turned(second.channels, second.width)

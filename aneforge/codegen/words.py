@@ -10,12 +10,12 @@ import numpy as np
 
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.names import target
-from aneforge.codegen.dialect import Dialect, resolved
+from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.headers import Following, header_of
+from aneforge.codegen.kernel_words import put_constants, put_relocations
 from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.scratch_words import put_scratch
 from aneforge.codegen.sharing import (
-    CORES,
     DEALT_COLUMNS_LOG,
     Sharing,
     active_cores,
@@ -50,7 +50,6 @@ UNKNOWN = "unknown"
 """The operation of a task whose work has no published words: the planar word is zero, which switches the engine
 off."""
 _ACTIVATIONS = {"none": 0, "relu": 1, "table": 2}
-_MEMORY_BAR = 4  # the register that words about memory are relocated against, where they are
 
 
 def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: Following | None = None) -> Task:
@@ -65,8 +64,8 @@ def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: Followi
     if words.dialect.writes_every_register and plan.second is not None:
         words.put("format.second", 2)
     (_planar if plan.engine == "planar" else _mac)(words, plan)
-    _constants(words, plan)
-    _relocations(words, plan)
+    put_constants(words, plan)
+    put_relocations(words, plan)
     commands = words.commands()
     if words.dialect.filler is not None:
         commands = _filled(words, commands, offset)
@@ -385,102 +384,6 @@ _ABSOLUTE = 0x1C0
 _TENSOR = 0x10082
 """The kernel word of a product whose kernel is a tensor."""
 _NARROW = 8
-
-
-def _constants(words: TaskWords, plan: TaskPlan) -> None:
-    dialect, streams = words.dialect, plan.streams
-    counted = plan.number << 16 if is_indexed(words.generation) else 0
-    if not plan.has_kernel:
-        if plan.engine == "planar" and not (plan.result.in_memory and plan.result_lanes == 1):
-            return
-        if plan.engine == "planar" or (plan.activation == "relu" and is_indexed(words.generation)):
-            words.put("constants.config", dialect.no_constants_config)
-        return
-    number = plan.kernel_number << 16 if is_indexed(words.generation) else 0
-    config = dialect.constants_config
-    config |= _SKIPS_ZEROS if plan.kernel.skips_zeros and streams.coefficients else 0
-    if plan.count and not plan.is_last and not streams.coefficients:
-        config &= ~_LAST_OF_KERNELS if is_indexed(words.generation) else ~0
-    words.put("constants.config", config | number)
-    if not (streams.coefficients or plan.is_first or dialect.writes_every_register):
-        known = words.map.blocks["KernelDMASrc"].by_name
-        for name in (*(f"CoeffDMAConfig{core}" for core in range(CORES)), *_OTHER_STREAMS):
-            if name in known:
-                words.put_register("KernelDMASrc", name, (dialect.stream_config & ~1) | counted)
-    for core, (start, size) in enumerate(streams.coefficients):
-        place = f"[{core}]" if dialect.numbered_streams else str(core)
-        if plan.kernel_bar is None:
-            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.stream_config | counted)
-        elif not dialect.relocated:
-            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.tensor_stream_config | counted)
-        if start or dialect.writes_every_register:
-            words.put_register("KernelDMASrc", f"CoeffBaseAddr{place}", start)
-        words.put_register("KernelDMASrc", f"CoeffBfrSize{place}", size)
-    if plan.kernel_bar is not None and is_indexed(words.generation):
-        size = streams.coefficients[0][1]
-        words.put("constants.part", len(streams.coefficients) * size)
-        words.put("constants.channel", size if streams.table is not None else None)
-    if streams.table is not None:
-        words.put("table.config", (dialect.table_config or 0) | counted)
-        words.put("table.size", streams.table[1])
-
-
-_OTHER_STREAMS = ("BiasDMAConfig", "PostScaleDMAConfig", "PaletteLutDMAConfig")
-_SKIPS_ZEROS, _LAST_OF_KERNELS = 0x20, 0x80
-
-
-def _relocations(words: TaskWords, plan: TaskPlan) -> None:
-    """What the loader adds base addresses to, in the order of published programs: constants, sources, result, and
-    where a generation has them the words that configure memory."""
-    generation, dialect = words.generation, words.dialect
-    if not is_indexed(generation):
-        return
-    streams = plan.streams
-    if plan.result.in_memory and plan.result_lanes == 1:
-        more = (
-            {}
-            if plan.is_first
-            else {name: value | plan.number << 16 for name, value in dialect.cache_words_later.items()}
-        )
-        for name, value in (dialect.cache_words | more).items():
-            words.put_register("CacheDMA", name, value)
-    constants = _constants_bar(plan, dialect)
-    if streams.coefficients and plan.kernel_bar is None:
-        words.relocate("constants.base", constants, streams.base, 0)
-    if streams.table is not None:
-        words.relocate("table.base", constants, streams.base + streams.table[0], 0)
-        words.relocate("table.place", constants, streams.base + streams.table[0])
-    if plan.kernel_bar is not None:
-        words.relocate("constants.base", plan.kernel_bar, plan.kernel_offset, 0)
-    tensors = [("source", plan.source), ("second", plan.second), ("result", plan.result)]
-    moved = [(side, tensor) for side, tensor in tensors if tensor is not None and tensor.bar is not None]
-    for side, tensor in moved:
-        assert tensor.bar is not None
-        for _ in range(dialect.second_base_times if side == "second" else 1):
-            words.relocate(f"{side}.base", tensor.bar, tensor.offset, 0)
-    if dialect.relocated is not None:
-        for side, _ in moved:
-            found = resolved(generation, f"{side}.{dialect.relocated}")
-            assert found is not None
-            assert found[0].address is not None
-            words.relocate(f"{side}.{dialect.relocated}", _MEMORY_BAR, words.values.pop(found[0].address, 0))
-        if plan.kernel_bar is not None:
-            for core in range(len(streams.coefficients)):
-                place = words.map.register("KernelDMASrc", f"CoeffDMAConfig{core}").address
-                assert place is not None
-                config = dialect.tensor_stream_config | plan.number << 16
-                words.relocated.append((place, [config], _MEMORY_BAR))
-
-
-def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
-    """The base-address register of weights and tables: the constant section, or the kernels behind the tensors."""
-    if not dialect.kernel_section:
-        return 1
-    tensors = (plan.source, plan.second, plan.result)
-    return (
-        plan.constants_bar
-        or max((tensor.bar for tensor in tensors if tensor and tensor.bar is not None), default=0) + 1
-    )
 
 
 def _defaults(words: TaskWords) -> None:
