@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
@@ -23,6 +22,8 @@ _BUDGET = 0x1E0000
 """Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
 _DEALT, _DEALT_FROM = 2048, 128
 """Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
+_TILE_OF_NUMBERS = 16
+"""Rows at a time of a map of one column that is turned."""
 _NARROW_PATCH = 4
 """A reduction reads its rows as narrow patches do, however wide its map is."""
 _OWN_MEMORY = 3
@@ -87,6 +88,8 @@ class TaskBuilder:
             rate=self.site.rate,
             constants_bar=self.site.constants_bar,
         )
+        if plan.turns_numbers and plan.source.height > _TILE_OF_NUMBERS:
+            plan = replace(plan, tile=_TILE_OF_NUMBERS)
         dealt = self.site.dialect.spreads_rows and plan.activation != "none" and not plan.is_biased
         if dealt and plan.operation == "bypass" and plan.source.channels == 1 and plan.source.width >= _DEALT_FROM:
             plan = replace(plan, rows_are_dealt=True)
@@ -116,7 +119,8 @@ class TaskBuilder:
             elif plan.operation == "convolution":
                 pad = banks.convolution_pad(line, sharing.most, plan.kernel.stride[0])
             else:
-                pad = 0 if plan.transposes_result else banks.copy_pad(line, sharing.most)
+                is_matrix = plan.transposes_result and source.height == 1
+                pad = 0 if is_matrix else banks.copy_pad(line, sharing.most)
             source = replace(source, scratch=Scratch(cursor, channel, line + pad, line))
             rows = source.height if tile is None else tile + plan.kernel.height - 1
             cursor += (line + pad) * rows
@@ -170,6 +174,9 @@ class TaskBuilder:
                 second, cursor = replace(second, scratch=place), start + place.row * min(rows, second.height)
         if result.in_memory:
             result = replace(result, scratch=_staged(result, cursor))
+        if result.in_memory and plan.result_in_strides:  # numbers of the channels, side by side
+            pitch = _up(2 * result.channels, banks.BANK)
+            result = replace(result, scratch=Scratch(cursor, pitch, pitch, pitch), plane=0)
         return replace(plan, source=source, second=second, result=result)
 
     def _planar_place(self, tensor: TaskBuffer, base: int, patch: int) -> Scratch:
@@ -212,34 +219,6 @@ def plain(form: Form, source: TaskBuffer, result: TaskBuffer, second: TaskBuffer
 
 _BIASED = ("r_sqrt", "invert", "log2")
 """Tables whose task adds the least epsilon that a half holds well to its source."""
-
-
-def reduction_of(form: Form, source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
-    """One planar task. Rows of one channel count as channels, rows of several channels as images, channels of one
-    number each as rows; the result has the layout of what was read."""
-    count = prod(before for before, after in zip(source.extents, result.extents, strict=True) if before != after)
-    images = 1
-    if form.axes == (2,):
-        source, result = (_as_rows(tensor) for tensor in (source, result))
-    elif form.axes == (4,) and source.height > 1:
-        if source.channels == 1:
-            source, result = (_rows_as_channels(tensor) for tensor in (source, result))
-        else:
-            images = source.height
-            source, result = (_one_row(tensor) for tensor in (source, result))
-    return replace(plain(form, source, result), images=images, mean_of=count)
-
-
-def _as_rows(tensor: TaskBuffer) -> TaskBuffer:
-    return replace(tensor, channels=1, height=tensor.channels, row=tensor.plane, plane=tensor.total)
-
-
-def _rows_as_channels(tensor: TaskBuffer) -> TaskBuffer:
-    return replace(tensor, channels=tensor.height, height=1, plane=tensor.row, total=tensor.row * tensor.height)
-
-
-def _one_row(tensor: TaskBuffer) -> TaskBuffer:
-    return replace(tensor, height=1, total=tensor.row)
 
 
 def copy_of(source: TaskBuffer, result: TaskBuffer) -> TaskPlan:

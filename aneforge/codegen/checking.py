@@ -10,12 +10,14 @@ import numpy as np
 from aneforge.codegen.forms import TURNED, Form, effective_padding, effective_stride
 from aneforge.compiler.plan import Name
 from aneforge.compiler.shown import ProgramLayer
-from aneforge.engine.interpret import laid_out
+from aneforge.engine.interpret import laid_out, rule_of
 from aneforge.engine.ir import Module, Op
 from aneforge.engine.traits import Trait
 
 _COMMUTES = ("add", "mult", "max", "min")
 _CHANNELS, _ROWS = (2,), (3,)
+_TOLERANCE = 1e-3
+"""Of what is worked out in float64: a factor of log2 e or an epsilon is a half in the registers."""
 
 
 class LayerCheck:
@@ -53,6 +55,30 @@ class LayerCheck:
                 return problem
             first += count
         return ""
+
+    def problem_by_numbers(self, found: Op) -> str:
+        """The same, from what both give for numbers that are drawn."""
+        leaves: dict[Name, np.ndarray] = {}
+        wanted = self._meaning(self.layer.ops[-1], self.written, leaves, {})
+        got = self._meaning(found, self.read, leaves, {}).reshape(wanted.shape)
+        far = np.abs(got - wanted).max(initial=0) > _TOLERANCE * max(1.0, np.abs(wanted).max(initial=0))
+        return f"its registers do not give a {self.layer.op}" if far else ""
+
+    def _meaning(self, op: Op, module: Module, leaves: dict[Name, np.ndarray], values: dict[Op, Any]) -> np.ndarray:
+        if op not in values:
+            name = self.values.get(op) if module is self.read else None
+            if module is not self.read and op not in self.own and op.kind != "const_in":
+                name = self.name_of(op)
+            if name is not None:
+                seed = np.random.default_rng(len(leaves))
+                leaves.setdefault(name, seed.normal(size=op.shape))
+                values[op] = leaves[name].reshape(op.shape)
+            elif op.kind == "const_in":
+                values[op] = self._array(module, op).astype(np.float64)
+            else:
+                operands = [self._meaning(operand, module, leaves, values) for operand in op.operands]
+                values[op] = np.asarray(rule_of(op)(op, *operands))
+        return values[op]
 
     def _differs(self, found: Op, op: Op, span: slice) -> str:
         found = _plain(found)

@@ -172,15 +172,17 @@ class _Writer:
         found = self._read_back(plans, tensors[-1], before)
         modules = self.replay.module, self.program.module
         check = LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of)
-        problem = found if isinstance(found, str) else check.problem(found)
-        if problem and not (form.rounds and isinstance(found, Op)):
+        problem = found if isinstance(found, str) else ""
+        if isinstance(found, Op):
+            problem = check.problem_by_numbers(found) if form.is_checked_by_numbers else check.problem(found)
+        if problem and not (form.rounds and isinstance(found, Op) and not form.is_checked_by_numbers):
             self.sequences.cut(*before, tiles)
             return problem
         sampled = _sampled(form, plans, any(self._is_reshaped(name) for name in names))
         record = TaskRecord(
             layer.number, number, kind_of(form, plans), True, sampled, rule, "", layer.sources, len(plans)
         )
-        return _Item(layer, plans, record, self._text(layer) if problem else "", form)
+        return _Item(layer, plans, record, self._text(layer) if form.rounds else "", form)
 
     @property
     def _constants_bar(self) -> int:

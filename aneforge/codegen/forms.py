@@ -69,6 +69,12 @@ class Form:
         named = ("division", "logarithm", "softmax", "norm")
         return self.name.startswith(named) or self.activation == "leaky_relu"
 
+    @property
+    def is_checked_by_numbers(self) -> bool:
+        """Whether its tasks turn and split tensors, so that only numbers show that they do its work."""
+        named = ("softmax", "norm", "reduction of rows", "reduction of channels of a map")
+        return self.name.startswith(named)
+
 
 @dataclass(frozen=True)
 class ActivationTable:
@@ -186,7 +192,7 @@ def _reduction(ops: list[Op]) -> Form | str:
         axes = tuple(axis for axis in primary.attrs["axes"] if primary.operands[0].shape[axis] > 1)
         name = _reduced(primary.operands[0].shape, axes)
         if not name:
-            return f"{primary.kind} over these axes has no published words of one task"
+            return f"{primary.kind} over these axes has no published words"
         return Form(name, "planar", primary.kind, (primary.operands[0],), axes=axes)
     _, height, width = primary.attrs["ksize"]
     _, _, top, _, left, _ = primary.attrs["padding"]
@@ -198,10 +204,11 @@ def _reduction(ops: list[Op]) -> Form | str:
 
 
 def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
-    """The name of a reduction that one planar task does; empty for others."""
-    if axes == (2,) and shape[3:] == (1, 1):
-        return "reduction of channels"
-    return {(4,): "reduction of columns", (3, 4): "reduction of a map"}.get(axes, "")
+    """The name of a reduction; empty for one whose tasks are not published."""
+    names = {(3,): "reduction of rows", (4,): "reduction of columns", (3, 4): "reduction of a map"}
+    if axes != (2,):
+        return names.get(axes, "")
+    return "reduction of channels" if shape[3:] == (1, 1) else "reduction of channels of a map"
 
 
 _OVER: dict[tuple[int, ...], str] = {(2,): "channels", (3,): "rows", (4,): "columns"}

@@ -16,8 +16,7 @@ def put_constants(words: TaskWords, plan: TaskPlan) -> None:
     dialect, streams = words.dialect, plan.streams
     counted = plan.number << 16 if is_indexed(words.generation) else 0
     if not plan.has_kernel:
-        moves = plan.engine == "planar" and plan.result.in_memory and plan.result_lanes == 1
-        if moves or (plan.engine == "mac" and plan.activation == "relu" and is_indexed(words.generation)):
+        if plan.result.in_memory and plan.result_lanes == 1:
             words.put("constants.config", dialect.no_constants_config)
         return
     number = plan.kernel_number << 16 if is_indexed(words.generation) else 0

@@ -9,13 +9,21 @@ behind what is in scratch at that time.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 
 from aneforge.codegen import banks
 from aneforge.codegen.building import TaskBuilder, copy_of, table_of
 from aneforge.codegen.forms import Form
 from aneforge.codegen.plan import Scratch, Streams, TaskBuffer, TaskPlan
-from aneforge.codegen.words import patch_width
+from aneforge.codegen.scratch_tensors import (
+    end_of,
+    for_groups,
+    in_scratch,
+    numbers_of_rows,
+    one_image,
+    rows_for_channels,
+    turned_copy,
+    up,
+)
 
 _LOG2_E = 1.4426950408889634
 _FIRST_OVER = {2: 0x8, 3: 0x2, 4: 0x1}
@@ -23,7 +31,6 @@ _SECOND_OVER = {2: 0x80, 3: 0x20, 4: 0x10}
 """The bits that stretch the first and the second source over an axis."""
 _FIRST_TURNED, _SECOND_TURNED, _RESULT_TURNED = 0x100, 0x200, 0x400
 _NARROW = 4
-_ROWS_OF_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -54,10 +61,10 @@ def _softmax_of_channels(
 ) -> None:
     """The MAC engine goes over the channels; rows are read as channels by their strides."""
     start = builder.cursor
-    whole = source if axis == 2 else _rows_for_channels(source)
-    small = _in_scratch(start, 1, whole.height, whole.width)
-    powers = _in_scratch(_end(small), *whole.extents)
-    builder.cursor = _end(powers)
+    whole = source if axis == 2 else rows_for_channels(source)
+    small = in_scratch(start, 1, whole.height, whole.width)
+    powers = in_scratch(end_of(small), *whole.extents)
+    builder.cursor = end_of(powers)
     task = builder.add(replace(copy_of(whole, small), operation="largest", source_stays=whole.in_memory))
     whole = _staying(task.source)
     _powers(builder, whole, small, powers, _SECOND_OVER[2], tables.powers)
@@ -71,8 +78,8 @@ def _softmax_of_channels(
 def _softmax_of_a_row(builder: TaskBuilder, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
     """One row of each channel, which the planar engine reduces from where it lies."""
     small, turned = _row_numbers(builder, source, rows=1)
-    powers = _in_scratch(_end(small), *source.extents)
-    builder.cursor = _end(powers)
+    powers = in_scratch(end_of(small), *source.extents)
+    builder.cursor = end_of(powers)
     task = builder.add(_reduced(source, small, "reduce_max", turned))
     second = _SECOND_OVER[4] | (_SECOND_TURNED if turned else 0)
     _powers(builder, _staying(task.source), small, powers, second, tables.powers)
@@ -83,15 +90,15 @@ def _softmax_of_a_row(builder: TaskBuilder, source: TaskBuffer, result: TaskBuff
 def _softmax_of_columns(builder: TaskBuilder, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
     start = builder.cursor
     copy = _grouped(builder, start, source)
-    powers = _in_scratch(_end(copy), *source.extents)
-    small = _numbers_of_rows(_end(powers), source)
-    builder.cursor = _end(copy)
+    powers = in_scratch(end_of(copy), *source.extents)
+    small = numbers_of_rows(end_of(powers), source)
+    builder.cursor = end_of(copy)
     builder.add(copy_of(source, copy))
     builder.add(_of_rows(copy, small, "reduce_max"))
     _powers(builder, copy, small, powers, _SECOND_OVER[4], tables.powers)
-    inverse = _numbers_of_rows(start, source)
+    inverse = numbers_of_rows(start, source)
     builder.add(replace(_of_rows(powers, inverse, "reduce_sum"), planar_table="invert"))
-    builder.cursor = _end(powers)
+    builder.cursor = end_of(powers)
     builder.add(_times(inverse, powers, result, _FIRST_OVER[4]))
 
 
@@ -126,22 +133,22 @@ def _norm_of_a_row(builder: TaskBuilder, form: Form, source: TaskBuffer, result:
     builder.add(replace(squares, second=whole, mask=mask, mean_of=count, planar_table="r_sqrt", epsilon=form.epsilon))
     mask = (_SECOND_TURNED if turned else 0) | (_SECOND_OVER[2] if 2 in form.axes else 0)
     rows = replace(mean, height=2)
-    builder.cursor = _end(whole) if source.in_memory else builder.cursor
+    builder.cursor = end_of(whole) if source.in_memory else builder.cursor
     builder.add(replace(_minus(whole, rows, result, mask), is_vector=True))
 
 
 def _norm_of_columns(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> None:
     start = builder.cursor
-    centred = _in_scratch(start, *source.extents)
-    copy = _grouped(builder, _end(centred), source)
-    mean = _numbers_of_rows(_end(copy), source)
-    builder.cursor = _end(copy)
+    centred = in_scratch(start, *source.extents)
+    copy = _grouped(builder, end_of(centred), source)
+    mean = numbers_of_rows(end_of(copy), source)
+    builder.cursor = end_of(copy)
     builder.add(copy_of(source, copy))
     builder.add(replace(_of_rows(copy, mean, "reduce_avg"), mean_of=source.width))
     builder.add(_minus(copy, mean, centred, _SECOND_OVER[4]))
-    root = _numbers_of_rows(_end(centred), source)
+    root = numbers_of_rows(end_of(centred), source)
     builder.add(replace(_root(_of_rows(centred, root, "reduce_squares"), form), mean_of=source.width))
-    builder.cursor = _end(root)
+    builder.cursor = end_of(root)
     builder.add(_times(centred, root, result, _SECOND_OVER[4]))
 
 
@@ -149,17 +156,17 @@ def _norm_of_channels(builder: TaskBuilder, form: Form, source: TaskBuffer, resu
     """Channels become columns for each of the two means."""
     start = builder.cursor
     channels, height, width = source.extents
-    small = _in_scratch(start, 1, height, width, pad=0)
-    centred = _in_scratch(_up(_end(small), 64), channels, height, width)
-    first = _turned(builder, _up(_end(small), 64), source)
-    second = _turned(builder, _end(centred), source)
-    builder.cursor = _end(second)
+    small = in_scratch(start, 1, height, width, pad=0)
+    centred = in_scratch(up(end_of(small), 64), channels, height, width)
+    first = turned_copy(up(end_of(small), 64), source)
+    second = turned_copy(end_of(centred), source)
+    builder.cursor = end_of(second)
     task = builder.add(replace(copy_of(source, first), transposes_result=True, source_stays=source.in_memory))
     builder.add(replace(_mean_of_turned(first, small, "reduce_avg"), mean_of=channels))
     builder.add(_minus(_staying(task.source), small, centred, _SECOND_OVER[2]))
     builder.add(replace(copy_of(centred, second), transposes_result=True))
     builder.add(replace(_root(_mean_of_turned(second, small, "reduce_squares"), form), mean_of=channels))
-    builder.cursor = _end(centred)
+    builder.cursor = end_of(centred)
     builder.add(_times(centred, small, result, _SECOND_OVER[2]))
 
 
@@ -190,7 +197,7 @@ def _of_rows(source: TaskBuffer, result: TaskBuffer, operation: str) -> TaskPlan
         numbers = replace(numbers, scratch=Scratch(small.base, small.row, small.row, small.row))
         return TaskPlan(0, 0, "planar", rows, numbers, operation=operation)
     return TaskPlan(
-        0, 0, "planar", _image(source), _image(result, source.height), operation=operation, images=source.height
+        0, 0, "planar", one_image(source), one_image(result, source.height), operation=operation, images=source.height
     )
 
 
@@ -198,7 +205,7 @@ def _mean_of_turned(source: TaskBuffer, result: TaskBuffer, operation: str) -> T
     """Means of the rows of a turned tensor, a row of numbers for each of its images."""
     numbers = replace(result, channels=source.channels, width=1, scratch=replace(result.scratch, channel=0))
     if source.height > 1:
-        plan = TaskPlan(0, 0, "planar", _image(source), _image(numbers, source.height), images=source.height)
+        plan = TaskPlan(0, 0, "planar", one_image(source), one_image(numbers, source.height), images=source.height)
     else:
         plan = TaskPlan(0, 0, "planar", source, numbers)
     return replace(plan, operation=operation, mask=_RESULT_TURNED)
@@ -212,81 +219,24 @@ def _root(plan: TaskPlan, form: Form) -> TaskPlan:
 # Places.
 
 
-def _up(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
-def _end(tensor: TaskBuffer) -> int:
-    return tensor.scratch.base + tensor.scratch.row * tensor.height
-
-
-def _in_scratch(base: int, channels: int, height: int, width: int, pad: int | None = None) -> TaskBuffer:
-    """A tensor that the planar engine reads."""
-    channel = _up(2 * width, banks.BANK)
-    line = channel * channels
-    if pad is None:
-        pad = banks.planar_pad(line, _NARROW) if height > 1 else 0
-    return TaskBuffer(channels, height, width, 0, 0, 0, Scratch(base, channel, line + pad, line))
-
-
 def _grouped(builder: TaskBuilder, base: int, like: TaskBuffer) -> TaskBuffer:
     """A copy whose rows are read one image each."""
-    return _for_groups(builder, _in_scratch(base, *like.extents, pad=0))
-
-
-def _turned(builder: TaskBuilder, base: int, like: TaskBuffer) -> TaskBuffer:
-    """The same with channels and columns exchanged."""
-    return _for_groups(builder, _in_scratch(base, like.width, like.height, like.channels, pad=0))
-
-
-def _for_groups(builder: TaskBuilder, tensor: TaskBuffer) -> TaskBuffer:
-    place = tensor.scratch
-    patch = patch_width(builder.site.dialect.generation, tensor.width, False)
-    pad = banks.pad_of(place.row, _ROWS_OF_GROUPS, 1 << max(0, patch - 3)) if tensor.height > 1 else 0
-    return replace(tensor, scratch=replace(place, row=place.row + pad))
-
-
-def _numbers_of_rows(base: int, like: TaskBuffer) -> TaskBuffer:
-    """One number for each row of each channel."""
-    return _in_scratch(base, like.channels, like.height, 1, pad=0)
+    return for_groups(builder.site.dialect, in_scratch(base, *like.extents, pad=0))
 
 
 def _row_numbers(builder: TaskBuilder, source: TaskBuffer, rows: int) -> tuple[TaskBuffer, bool]:
     """One number for each channel, and whether they lie side by side."""
     channels, start = source.channels, builder.cursor
     turned = channels > 1 and builder.site.dialect.turns_numbers
-    line = _up(2 * channels, banks.BANK) if turned else banks.BANK * channels
+    line = up(2 * channels, banks.BANK) if turned else banks.BANK * channels
     channel = banks.BANK if not turned else 0
     pad = banks.planar_pad(line, _NARROW) if rows > 1 else 0
     return TaskBuffer(channels, 1, 1, 0, 0, 0, Scratch(start, channel, line + pad, line)), turned
 
 
-def _image(tensor: TaskBuffer, of: int = 0) -> TaskBuffer:
-    """One row of a tensor as an image; a result states the whole as the stride of its rows."""
-    place = tensor.scratch
-    row = place.row * of if of else place.depth
-    return replace(tensor, height=1, scratch=Scratch(place.base, place.channel, row, place.depth, place.row))
-
-
 def _staying(source: TaskBuffer) -> TaskBuffer:
     """A source where its first task left it."""
     return replace(source, bar=None, offset=0)
-
-
-def _rows_for_channels(tensor: TaskBuffer) -> TaskBuffer:
-    """Channels and rows exchanged, by the strides."""
-    place = tensor.scratch
-    if not tensor.in_memory:
-        place = Scratch(place.base, place.row, place.channel, place.row * tensor.height)
-    return replace(
-        tensor,
-        channels=tensor.height,
-        height=tensor.channels,
-        row=tensor.plane,
-        plane=tensor.row,
-        total=prod((tensor.row, tensor.height)),
-        scratch=place,
-    )
 
 
 def _channels_for_rows(tensor: TaskBuffer) -> TaskBuffer:

@@ -95,6 +95,7 @@ class Streams:
 
 _FIRST_IS_STRETCHED = 0xF
 """Bits of the mask."""
+_CORES_OF_NUMBERS = 8
 FIRST = 0x00500030
 """Nothing is known of what ran before a program: every earlier source and result may lie at the same place."""
 
@@ -201,9 +202,21 @@ class TaskPlan:
             return self.result.channels
         if self.across_channels:
             return 1
+        if self.turns_numbers:
+            return _CORES_OF_NUMBERS
         if self.operation == "bypass":
             return max(self.result.channels, self.source.channels) if self.transposes_result else self.source.channels
         return self.result.width if self.transposes_result else self.result.channels * self.groups
+
+    @property
+    def turns_numbers(self) -> bool:
+        """Whether it turns a map of one column."""
+        return (
+            self.operation == "bypass"
+            and self.transposes_result
+            and self.source.extents[1:] != (1, 1)
+            and (self.source.width == 1)
+        )
 
     @property
     def whole(self) -> TaskBuffer:

@@ -13,7 +13,7 @@ import numpy as np
 from aneforge.codegen.forms import TURNED, effective_padding
 from aneforge.codegen.memory import Layout
 from aneforge.codegen.operands import Operand, TaskRegisters
-from aneforge.codegen.task_work import Parts, TaskReading, TaskWork
+from aneforge.codegen.task_work import TaskParts, TaskReading, TaskWork
 
 _ELEMENTWISE = {0: "add", 1: "mult", 2: "max", 3: "min"}
 _REDUCED = {0: "reduce_sum", 2: "reduce_max", 3: "reduce_min"}
@@ -74,7 +74,9 @@ def _operand(words: TaskRegisters, side: str, shape: tuple[int, ...]) -> Operand
     return replace(operand, layout=Layout(shape, (*operand.layout.strides[:2], _ROW, _ROW, _ROW)))
 
 
-def _parts(words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]) -> Parts:
+def _parts(
+    words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]
+) -> TaskParts:
     kind, config = words["task.type"], words["planar.config"]
     relu = [TaskWork("relu", {}, out)] if config & _RELU else []
     plain = config & ~_RELU
@@ -90,15 +92,15 @@ def _parts(words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], co
         operands = []
         if not words["scratch.config"] & _SECOND_BEHIND_RELU:
             operands = [_operand(words, "second", _second_shape(words, into))]
-        return Parts([TaskWork(name, {}, out), *_behind(words, out), *relu], operands)
+        return TaskParts([TaskWork(name, {}, out), *_behind(words, out), *relu], operands)
     if kind == _VECTOR and operation == 0:
         return _by_rows(words, into, out, constants)
     if kind == _COPY and plain == _ABSOLUTE:
-        return Parts([TaskWork("abs", {}, out)])
+        return TaskParts([TaskWork("abs", {}, out)])
     if kind == _COPY and not config and numbers_of(words) != (0.0, 1.0):
-        return Parts(_behind(words, out))
+        return TaskParts(_behind(words, out))
     if kind == _COPY and not config and lanes_of(words) > 1:
-        return Parts([])
+        return TaskParts([])
     raise words.error(f"has planar work {config:#x} of type {kind}, which has no published meaning")
 
 
@@ -112,12 +114,12 @@ def _second_shape(words: TaskRegisters, into: tuple[int, ...]) -> tuple[int, ...
 
 def _by_rows(
     words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]
-) -> Parts:
+) -> TaskParts:
     """Numbers for each channel, or for all of them: a row of what is added or taken away, and a row of factors."""
     negates = words["planar.config"] >> 18 == _NEGATED
     if not negates and words["planar.mask"] == _TURNED["second"]:
         rows = words.operand("second", (1, 1, 1, 2, into[2]))
-        return Parts([TaskWork("gain_offset_control", {}, out, from_second=True)], [rows])
+        return TaskParts([TaskWork("gain_offset_control", {}, out, from_second=True)], [rows])
     if not negates or words.is_in_memory("second"):
         raise words.error(
             f"has planar work {words['planar.config']:#x} of two rows in memory, which has no published meaning"
@@ -125,7 +127,7 @@ def _by_rows(
     first = _operand(words, "second", _shrunk((1, 1, into[2], 1, 1), words["planar.mask"], 2))
     step = words["scratch.second.row"]
     other = replace(first, place=(first.place[0], first.place[1] + step))
-    return Parts([TaskWork("sub", {}, out, reads=(0, 1)), TaskWork("mult", {}, out, reads=(2,))], [first, other])
+    return TaskParts([TaskWork("sub", {}, out, reads=(0, 1)), TaskWork("mult", {}, out, reads=(2,))], [first, other])
 
 
 def in_lanes(shape: tuple[int, ...], lanes: int) -> Layout:
@@ -160,13 +162,13 @@ def _behind(words: TaskRegisters, out: tuple[int, ...]) -> list[TaskWork]:
 
 def _reduction(
     words: TaskRegisters, config: int, into: tuple[int, ...], out: tuple[int, ...], relu: list[TaskWork]
-) -> Parts:
+) -> TaskParts:
     """A reduction states the extents that it reads twice and no window; a pool has one of them different."""
     size, stride = window_of(words)
     if (size, stride) != ((1, 1), (1, 1)) or into != out:
         if config & 3 not in _POOLED or config >> 2 or into[0] > 1:
             raise words.error(f"has planar work {config:#x} of a window, which has no published meaning")
-        return Parts([_pool(words, _POOLED[config & 3], into, out), *relu])
+        return TaskParts([_pool(words, _POOLED[config & 3], into, out), *relu])
     axes = tuple(axis for axis in (1, 3, 4) if into[axis] > 1)
     count = prod(into[axis] for axis in axes)
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(into))
@@ -182,14 +184,14 @@ def _reduction(
         work = [TaskWork("sub", {}, out, reads=(1, 0))] if of_two else []
         epsilon = np.array([words["planar.pre_scale"] & 0xFFFF], np.uint16).view(np.float16)[0]
         root = TaskWork("r_sqrt", {"epsilon": float(epsilon)}, kept)
-        return Parts([*work, TaskWork("square", {}, out), TaskWork(total, attrs, kept), root], operands)
+        return TaskParts([*work, TaskWork("square", {}, out), TaskWork(total, attrs, kept), root], operands)
     if of_two or (config & ~_INVERSE) not in _REDUCED or (config == _INVERSE and is_mean):
         raise words.error(f"has planar work {config:#x} of a reduction, which has no published meaning")
     kind = _REDUCED[config & ~_INVERSE]
     if is_mean and kind != "reduce_sum":
         raise words.error("scales a largest or smallest number, which has no published meaning")
     inverse = [TaskWork("invert", {"epsilon": 0.0}, kept)] if config & _INVERSE else []
-    return Parts([TaskWork(total if kind == "reduce_sum" else kind, attrs, kept), *inverse, *relu])
+    return TaskParts([TaskWork(total if kind == "reduce_sum" else kind, attrs, kept), *inverse, *relu])
 
 
 def _pool(words: TaskRegisters, kind: str, into: tuple[int, ...], out: tuple[int, ...]) -> TaskWork:

@@ -16,7 +16,7 @@ from aneforge.codegen.operands import Operand, TaskRegisters
 from aneforge.codegen.packing import unpack_convolution
 from aneforge.codegen.planar_reading import in_lanes, lanes_of, read_planar, window_of
 from aneforge.codegen.tables import activation_of, bounds_of
-from aneforge.codegen.task_work import Parts, TaskReading, TaskWork
+from aneforge.codegen.task_work import TaskParts, TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
 
 _PLANAR, _CORES = 0, 16
@@ -60,7 +60,9 @@ def _extents(words: TaskRegisters, side: str, times: int, planar: bool) -> tuple
     return (times, depth, c, h, w) if planar else (1, depth, times * c, h, w)
 
 
-def _mac(words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]) -> Parts:
+def _mac(
+    words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]
+) -> TaskParts:
     mode = words["mac.config"] & _MODE
     work: list[TaskWork] = []
     others: list[Operand] = []
@@ -79,7 +81,7 @@ def _mac(words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], cons
     work += _activation(words, out, constants)
     if words["task.transposes"]:
         work.append(TaskWork("transpose", {"transpose_list": TURNED}, (*out[:2], *out[:1:-1])))
-    return Parts(work, others)
+    return TaskParts(work, others)
 
 
 def _half_word(words: TaskRegisters, meaning: str) -> int:

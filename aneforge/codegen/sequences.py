@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aneforge.codegen.building import TaskBuilder, copy_of, plain, reduction_of, table_of
+from aneforge.codegen.building import TaskBuilder, copy_of, plain, table_of
 from aneforge.codegen.dialect import dialect_of
 from aneforge.codegen.forms import Form
 from aneforge.codegen.norm_tasks import Tables, layer_norm, needs_inverses, softmax
 from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.plan import Streams, TaskBuffer
+from aneforge.codegen.reduction_tasks import reduction
 from aneforge.codegen.split import channels_of, part_of, split_outputs
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import bounds_bytes, table_bytes
@@ -82,7 +83,7 @@ class Sequences:
         if build is not None:
             return build(builder, form, source, result)
         if form.axes:
-            builder.add(reduction_of(form, source, result))
+            reduction(builder, form, source, result)
             return ""
         streams, lanes, rule = self._streams(form)
         builder.add(replace(plain(form, source, result), streams=streams, lanes=lanes))

@@ -40,7 +40,7 @@ class TaskReading:
 
 
 @dataclass(frozen=True)
-class Parts:
+class TaskParts:
     """The work of a task, before the place of its result is known."""
 
     work: list[TaskWork]

@@ -173,10 +173,10 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
         )
     if plan.across_channels:
         return shared_across_channels(dialect, plan, plan.operation == "total")
-    if plan.operation == "bypass" and not source.in_memory:
+    if plan.operation == "bypass" and not source.in_memory and not plan.turns_numbers:
         return shared_in_scratch(result.height, result.width)
     if plan.transposes_result:
-        return shared_by_turn(dialect, source.channels, source.width, plan.result_lanes > 1)
+        return shared_by_turn(dialect, source, plan.result_lanes > 1)
     if plan.rows_are_dealt:
         return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
     return shared_by_copy(source.channels, result.height, result.width)
@@ -297,7 +297,7 @@ def _strides(words: TaskWords, side: str, tensor: TaskBuffer, plan: TaskPlan) ->
         words.put(f"{side}.row", tensor.row)
     if side == "second" and plan.is_vector:
         words.put(f"{side}.row", tensor.row)
-    if tensor.channels > 1 or in_full:
+    if (tensor.channels > 1 and tensor.plane) or in_full:
         words.put(f"{side}.plane", tensor.plane)
     if in_full:
         words.put(f"{side}.depth", tensor.total * plan.groups)
