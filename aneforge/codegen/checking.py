@@ -77,7 +77,8 @@ class LayerCheck:
                 values[op] = self._array(module, op).astype(np.float64)
             else:
                 operands = [self._meaning(operand, module, leaves, values) for operand in op.operands]
-                values[op] = np.asarray(rule_of(op)(op, *operands))
+                rule = _product if op.kind == "matmul" else rule_of(op)
+                values[op] = np.asarray(rule(op, *operands))
         return values[op]
 
     def _differs(self, found: Op, op: Op, span: slice) -> str:
@@ -165,6 +166,16 @@ class LayerCheck:
     @staticmethod
     def _is_table(op: Op) -> bool:
         return "base_e" in op.attrs and not op.attrs["base_e"]
+
+
+def _product(op: Op, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Channels by columns, for each row: as the op's own meaning, which is not made for speed."""
+    left, right = left.swapaxes(2, 3), right.swapaxes(2, 3)
+    if op.attrs.get("transpose_lhs"):
+        left = left.swapaxes(3, 4)
+    if op.attrs.get("transpose_rhs"):
+        right = right.swapaxes(3, 4)
+    return np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right)).swapaxes(2, 3)
 
 
 def _plain(op: Op) -> Op:

@@ -145,8 +145,6 @@ class _Writer:
     def _expressed(self, layer: ProgramLayer, form: Form, number: int) -> _Item | str:
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
-        if form.name == "product" and form.rows > self.dialect.product_rows:
-            return f"a product of more than {self.dialect.product_rows} rows of two tensors is not one task"
         if (
             form.name == "product"
             and form.activation not in ("none", "relu")

@@ -57,6 +57,10 @@ class Form:
     """Whether the matrix that is the kernel of a product has to be turned first."""
     rows: int = 0
     """Of the first matrix of a product."""
+    pairs: int = 1
+    """Products, side by side in the rows of the tensors."""
+    swaps: bool = False
+    """Whether a product is the turned one of the turned operands, and the pairs are channels of the result."""
     axes: tuple[int, ...] = ()
     """Of a reduction, a softmax or a norm: 2 for channels, 3 for rows, 4 for columns."""
     epsilon: float = 0.0
@@ -73,7 +77,10 @@ class Form:
     def is_checked_by_numbers(self) -> bool:
         """Whether its tasks turn and split tensors, so that only numbers show that they do its work."""
         named = ("softmax", "norm", "reduction of rows", "reduction of channels of a map")
-        return self.name.startswith(named)
+        is_split = self.name == "product" and (
+            self.pairs > 1 or self.swaps or self.rows > product_lanes(self.rows) * 16
+        )
+        return self.name.startswith(named) or is_split
 
 
 @dataclass(frozen=True)
@@ -307,16 +314,29 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
 
 
 def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
-    """A matrix by a matrix, both computed: the first one is the kernel."""
+    """A matrix by a matrix, both computed: the first one is the kernel. Several pairs lie in the rows of tensors."""
     left, right = op.operands
     turns_kernel, turned = bool(op.attrs.get("transpose_lhs")), bool(op.attrs.get("transpose_rhs"))
     rows, columns = (left.shape[4], left.shape[2]) if turns_kernel else (left.shape[2], left.shape[4])
-    if rows not in _PRODUCT_ROWS or left.shape[3] != 1 or right.shape[3] != 1:
-        return f"a product of {rows} rows of two tensors has no published words that we write"
-    if columns != right.shape[4 if turned else 2]:
+    if left.shape[3] != right.shape[3] or columns != right.shape[4 if turned else 2]:
         return "a product of these shapes has no published words"
+    swaps = bool(rest) and rest[-1].kind == "transpose" and rest[-1].attrs["transpose_list"] == _PAIRS_FIRST
+    if swaps:  # the turned product is that of the turned matrices, in the other order
+        rest.pop()
+        left, right, turns_kernel, turned = right, left, not turned, not turns_kernel
+        rows = left.shape[4] if turns_kernel else left.shape[2]
+    if rows % _PRODUCT_STEP or rows % product_lanes(rows):
+        return f"a product of {rows} rows of two tensors has no published words that we write"
     form = Form(
-        "product", "mac", "convolution", (left, right), turns_source=turned, turns_kernel=turns_kernel, rows=rows
+        "product",
+        "mac",
+        "convolution",
+        (left, right),
+        turns_source=turned,
+        turns_kernel=turns_kernel,
+        rows=rows,
+        pairs=left.shape[3],
+        swaps=swaps,
     )
     if rest and rest[0].kind == "gain_offset_control":
         gain = _gain(rest[:1], module)
@@ -330,8 +350,14 @@ def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
 
 _WIDEST_WINDOW = 8
 """Columns of a window that one task writes as they are; wider ones take two columns a step in published programs."""
-_PRODUCT_ROWS = (16, 32, 64, 128, 256, 512)
-"""Rows of the first matrix of a product of two tensors that one task takes; a generation may take fewer."""
+_PRODUCT_STEP, _MOST_LANES = 16, 8
+_PAIRS_FIRST = ((2, 3), (3, 4), (4, 2))
+
+
+def product_lanes(rows: int) -> int:
+    """Rows of the first matrix of a product that lie side by side: the largest power of two up to rows / 16, at most
+    8."""
+    return min(_MOST_LANES, 1 << max(0, (rows // _PRODUCT_STEP).bit_length() - 1))
 
 
 def _mac(ops: list[Op], module: Module) -> Form | str:

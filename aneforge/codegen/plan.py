@@ -199,7 +199,7 @@ class TaskPlan:
     def outputs(self) -> int:
         """Output channels that cores share."""
         if self.kernel_bar is not None:
-            return self.result.channels
+            return self.result.channels // self.lanes
         if self.across_channels:
             return 1
         if self.turns_numbers:

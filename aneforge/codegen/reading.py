@@ -193,9 +193,12 @@ def _computed_kernel(
     streams, lanes = _streams(words), 1 << (words["outputs_per_core"] & 7)
     rows, columns = out[2], into[2]
     size = 2 * lanes * columns
-    start = streams[0][0] if streams else 0
-    if streams != [(start + core * size, size) for core in range(_CORES)] or window_of(words) != ((1, 1), (1, 1)):
+    start, cores = streams[0][0] if streams else 0, rows // lanes
+    in_order = [(start + core * size, size) for core in range(min(_CORES, cores))]
+    if streams[: len(in_order)] != in_order or len(streams) not in (len(in_order), _CORES) or rows % lanes:
         raise words.error("has a kernel that is a tensor in an order that has no published meaning")
+    if window_of(words) != ((1, 1), (1, 1)):
+        raise words.error("has a window over a kernel that is a tensor, which has no published meaning")
     return Operand((place[0], place[1] + start), in_lanes((1, 1, rows, 1, columns), lanes))
 
 

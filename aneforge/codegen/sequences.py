@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from aneforge.codegen.building import TaskBuilder, copy_of, plain, table_of
 from aneforge.codegen.dialect import dialect_of
-from aneforge.codegen.forms import Form
+from aneforge.codegen.forms import Form, product_lanes
 from aneforge.codegen.norm_tasks import Tables, layer_norm, needs_inverses, softmax
 from aneforge.codegen.packing import pack_convolution, pack_scale
-from aneforge.codegen.plan import Streams, TaskBuffer
+from aneforge.codegen.plan import Scratch, Streams, TaskBuffer
 from aneforge.codegen.reduction_tasks import reduction
 from aneforge.codegen.split import channels_of, part_of, split_outputs
 from aneforge.codegen.stream import is_indexed
@@ -159,16 +159,38 @@ class Sequences:
     def _product(
         self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
     ) -> str:
+        """One product after the other."""
+        rules: dict[str, None] = {}
+        start = builder.cursor
+        for pair in range(form.pairs):
+            builder.cursor = start
+            parts = (
+                (source, second, result)
+                if form.pairs == 1 and not form.swaps
+                else (
+                    _row_of(source, pair),
+                    _row_of(second, pair),
+                    (_channel_of if form.swaps else _row_of)(result, pair),
+                )
+            )
+            rules[self._one_product(builder, form, *parts)] = None
+        return "; ".join(filter(None, rules))
+
+    def _one_product(
+        self, builder: TaskBuilder, form: Form, source: TaskBuffer, second: TaskBuffer, result: TaskBuffer
+    ) -> str:
         """The first matrix is the kernel: it is copied to memory with the rows of a core side by side, unless a core
-        has one row. The second one may have to be turned first."""
-        lanes = max(1, min(8, form.rows // _CORES))
+        has one row. The second one may have to be turned first. The last rows come first."""
+        rows, lanes = form.rows, product_lanes(form.rows)
         kernel, number, copy = source, None, None
         if form.turns_kernel:
             kernel = builder.memory(replace(source, channels=source.width, width=source.channels), lanes)
             copy = replace(copy_of(source, kernel), transposes_result=True)
         elif lanes > 1 or not source.in_memory:
             kernel = builder.memory(source, lanes)
-            copy = replace(plain(form, source, kernel), engine="planar", operation="copy", activation="none", table="")
+            copy = copy_of(source, kernel)
+            if rows & rows - 1 == 0:
+                copy = replace(copy, engine="planar", operation="copy")
         if copy is not None:
             number = builder.add(replace(copy, result_lanes=lanes, result_is_awaited=True)).number
         if form.turns_source:
@@ -179,9 +201,18 @@ class Sequences:
         if form.activation not in ("none", "relu"):
             table, _, rule = self._streams(form)
         size = 2 * lanes * kernel.width
-        streams = replace(table, coefficients=tuple((core * size, size) for core in range(_CORES)))
-        plan = replace(plain(form, second, result), transposes_result=False, streams=streams, lanes=lanes)
-        builder.add(replace(plan, kernel_bar=kernel.bar, kernel_offset=kernel.offset, kernel_task=number))
+        base = 0 if is_indexed(self.generation) else kernel.offset  # where streams have no base of their own
+        step = min(self.dialect.product_rows, rows) if rows & rows - 1 == 0 else _CORES * lanes
+        for first in reversed(range(0, rows, step)):
+            span = slice(first, min(first + step, rows))
+            cores = min(_CORES, (span.stop - first) // lanes)
+            start = base + 2 * first * kernel.width
+            streams = replace(table, coefficients=tuple((start + core * size, size) for core in range(cores)))
+            plan = replace(plain(form, second, channels_of(result, span)), transposes_result=False, streams=streams)
+            plan = replace(plan, lanes=lanes, kernel_bar=kernel.bar, kernel_offset=kernel.offset, kernel_task=number)
+            plan = builder.add(replace(plan, source_stays=second.in_memory and first > 0))
+            if plan.source_stays:
+                second = builder.stays(plan.source)
         return rule
 
     def _by_vector(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
@@ -262,6 +293,24 @@ def _columns(tensor: TaskBuffer, first: int, count: int) -> TaskBuffer:
         return replace(tensor, width=count, offset=tensor.offset + 2 * first)
     scratch = replace(tensor.scratch, base=tensor.scratch.base + 2 * first)
     return replace(tensor, width=count, scratch=scratch)
+
+
+def _row_of(tensor: TaskBuffer, row: int) -> TaskBuffer:
+    """One row of a tensor: its channels are the rows of a matrix."""
+    if tensor.in_memory:
+        return replace(tensor, height=1, offset=tensor.offset + row * tensor.row)
+    place = tensor.scratch
+    return replace(tensor, height=1, scratch=replace(place, base=place.base + row * place.row))
+
+
+def _channel_of(tensor: TaskBuffer, channel: int) -> TaskBuffer:
+    """One channel of a tensor, whose rows are those of a matrix."""
+    place = tensor.scratch
+    part = replace(tensor, channels=tensor.height, height=1, plane=tensor.row, total=tensor.plane)
+    if tensor.in_memory:
+        return replace(part, offset=tensor.offset + channel * tensor.plane)
+    scratch = Scratch(place.base + channel * place.channel, place.row, place.row * tensor.height, place.row)
+    return replace(part, scratch=scratch)
 
 
 def _image(tensor: TaskBuffer, images: int) -> TaskBuffer:

@@ -64,6 +64,8 @@ def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
     if form.name == "product":
         more += ["turned"] if form.turns_source else []
         more += ["turned kernel"] if form.turns_kernel else []
+        more += ["pairs"] if form.pairs > 1 or form.swaps else []
+        more += ["rows in parts"] if plans[-1].result.channels < form.rows else []
         more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
     elif form.operation == "convolution":
         kernel = form.kernel
