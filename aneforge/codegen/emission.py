@@ -113,6 +113,8 @@ class _Writer:
         self.arrays: dict[str, np.ndarray] = {}
         self.encoded: dict[str, Any] = {}
         self.replay = Replay(Module(), {})
+        self.answers: dict[tuple[str, str], str] = {}
+        """Of checks by numbers, by the ops that were compared."""
         self.leaves: dict[Op, Name] = {}
         """What the values of the replay stand for."""
         for port in program.inputs:
@@ -172,7 +174,9 @@ class _Writer:
         check = LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of)
         problem = found if isinstance(found, str) else ""
         if isinstance(found, Op):
-            problem = check.problem_by_numbers(found) if form.is_checked_by_numbers else check.problem(found)
+            problem = (
+                check.problem_by_numbers(found, self.answers) if form.is_checked_by_numbers else check.problem(found)
+            )
         if problem and not (form.rounds and isinstance(found, Op) and not form.is_checked_by_numbers):
             self.sequences.cut(*before, tiles)
             return problem
