@@ -1,9 +1,10 @@
-"""Programs of the vendor, judged without what was learnt from them: ``python bench/vendor_programs.py FILE --left-out``.
+"""Programs of the vendor, judged without what was learnt from them: ``bench/vendor_programs.py FILE --left-out``.
 
-What is tabulated, and no formula, is a column of ``task_words.json``: a value for each generation. A record is evidence
-of a value if its words change where the value does. For each record, values whose only evidence is the record itself,
-or records with the same numbers in their network, are replaced by those of the generation that has most values in
-common; then the record is compiled again. A rule that only repeats what one program showed is counted out by this.
+What is tabulated, and no formula, is a column of ``task_words.json``: a value for each generation. A record is
+evidence of a value if its words change where the value does. For each record, values whose only evidence is the record
+itself, or records with the same numbers in their network, are replaced by those of the generation that has most values
+in common; then the record is compiled again. A rule that only repeats what one program showed is counted out by this.
+Formulas in the code cannot be left out this way: random shapes around the records test what they say elsewhere.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class TaskBuilder:
             plan = replace(plan, tile=_TILE_OF_NUMBERS)
         dealt = self.site.dialect.spreads_rows and plan.activation != "none" and not plan.is_biased
         if dealt and plan.operation == "bypass" and plan.source.channels == 1 and plan.source.width >= _DEALT_FROM:
-            plan = replace(plan, rows_are_dealt=True)
+            plan = replace(plan, rows_are_dealt=plan.result.in_memory)
         plan = self._planar_places(plan) if plan.engine == "planar" else self._mac_places(plan)
         if plan.has_kernel:
             plan = replace(plan, kernel_number=plan.number + 1)

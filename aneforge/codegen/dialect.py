@@ -81,6 +81,7 @@ class Dialect:
     turns_in_lanes: bool
     one_row_turns_share: bool
     turns_numbers: bool
+    cuts_reductions: bool
     other_streams: tuple[str, ...]
     follows_rows: bool
     marks_two_sources: bool

@@ -76,7 +76,7 @@ class Form:
     @property
     def is_checked_by_numbers(self) -> bool:
         """Whether its tasks turn and split tensors, so that only numbers show that they do its work."""
-        named = ("softmax", "norm", "reduction of rows", "reduction of channels of a map")
+        named = ("softmax", "norm", "reduction of rows", "reduction of channels of a map", "reduction of a map")
         is_split = self.name == "product" and (
             self.pairs > 1 or self.swaps or self.rows > product_lanes(self.rows) * 16
         )
@@ -263,6 +263,8 @@ def _layer_norm(ops: list[Op], module: Module) -> Form | str:
         pair = [np.broadcast_to(one.reshape(-1), channels).astype(np.float16) for one in (shift, gain)]
         vector = pair[0], pair[1]
     name, axes = f"norm of {_over(wide, shape)}", axes if wide == (4,) else wide
+    if name == "norm of columns" and shape[2] == 1:
+        name = "norm of the rows of a channel"
     epsilon = float(primary.attrs["epsilon"])
     return Form(name, "planar", "mul", (primary.operands[0],), axes=axes, epsilon=epsilon, vector=vector)
 

@@ -116,6 +116,8 @@ def layer_norm(builder: TaskBuilder, form: Form, source: TaskBuffer, result: Tas
         _norm_of_channels(builder, form, source, result)
     elif source.height == 1:
         _norm_of_a_row(builder, form, source, result)
+    elif source.channels == 1 and source.in_memory and result.in_memory:
+        _norm_of_a_row(builder, form, _rows_as_channels(source), _rows_as_channels(result))
     else:
         _norm_of_columns(builder, form, source, result)
 
@@ -247,3 +249,8 @@ def _channels_for_rows(tensor: TaskBuffer) -> TaskBuffer:
         height=tensor.channels,
         scratch=Scratch(place.base, place.row, place.channel, place.row * tensor.height),
     )
+
+
+def _rows_as_channels(tensor: TaskBuffer) -> TaskBuffer:
+    """The rows of one channel in memory, which are read as channels."""
+    return replace(tensor, channels=tensor.height, height=1, plane=tensor.row, row=tensor.plane, total=tensor.plane)

@@ -49,6 +49,9 @@ def read_planar(
         if words.is_in_memory(side) and operand.place[0] not in constants
     ]
     if words["task.type"] in (_REDUCTION, _REDUCTION_OF_TWO) and work[0].kind not in _POOLED.values():
+        if _is_one_row(source) and not words.is_in_memory("source"):
+            operands, work = [_one_row(operand) for operand in operands], [_work_of_a_row(one) for one in work]
+            source = operands[0]
         places = _places(source if parts.operands == [] else parts.operands[0])
         operands, result = [_moved(operand, places) for operand in operands], _moved(result, places)
         staged = [(number, _moved(operand, places)) for number, operand in staged]
@@ -221,6 +224,27 @@ def window_of(words: TaskRegisters) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 # Reductions read rows as images, or rows of channels as depths: back to the axes of the tensor.
+
+
+def _is_one_row(operand: Operand) -> bool:
+    """Whether rows lie end to end, as pieces of one row do."""
+    shape, strides = operand.layout.shape, operand.layout.strides
+    return shape[3] > 1 and shape[1] == 1 and strides[3] == shape[4] * strides[4]
+
+
+def _one_row(operand: Operand) -> Operand:
+    shape, strides = operand.layout.shape, operand.layout.strides
+    layout = Layout((*shape[:3], 1, shape[3] * shape[4]), (*strides[:3], 0, strides[4]))
+    return replace(operand, layout=layout)
+
+
+def _work_of_a_row(work: TaskWork) -> TaskWork:
+    """The same work on the row that the pieces are of."""
+    shape = (*work.shape[:3], 1, work.shape[3] * work.shape[4])
+    attrs = dict(work.attrs)
+    if "axes" in attrs:
+        attrs["axes"] = tuple(axis for axis in attrs["axes"] if axis != 3)
+    return replace(work, attrs=attrs, shape=shape)
 
 
 def _places(operand: Operand) -> dict[int, int]:

@@ -31,10 +31,10 @@ def in_scratch(base: int, channels: int, height: int, width: int, pad: int | Non
     return TaskBuffer(channels, height, width, 0, 0, 0, Scratch(base, channel, line + pad, line))
 
 
-def turned_copy(base: int, like: TaskBuffer) -> TaskBuffer:
+def turned_copy(base: int, like: TaskBuffer, spread: bool = True) -> TaskBuffer:
     """The same with channels and columns exchanged."""
     turned = in_scratch(base, like.width, like.height, like.channels, pad=0)
-    return _spread(turned, _OF_TURNED)
+    return _spread(turned, _OF_TURNED) if spread else turned
 
 
 def for_groups(dialect: Dialect, tensor: TaskBuffer) -> TaskBuffer:

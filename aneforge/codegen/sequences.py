@@ -92,7 +92,7 @@ class Sequences:
     def _logarithm(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
         streams, rule = self._table(form.activation)
         between = builder.temporary(*source.extents)
-        builder.add(table_of(source, between, form.activation, streams))
+        builder.add(replace(table_of(source, between, form.activation, streams), is_biased=True))
         builder.add(replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2)))
         return rule
 
