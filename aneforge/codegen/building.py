@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.forms import Form
-from aneforge.codegen.plan import Kernel, Scratch, Streams, TaskBuffer, TaskPlan
+from aneforge.codegen.plan import PIECE, Kernel, Scratch, Streams, TaskBuffer, TaskPlan
 from aneforge.codegen.words import patch_of, sharing_of
 
 _TURNED_SECOND = 0x200
@@ -20,6 +20,8 @@ _STRIP, _WIDE_PLANAR = 0x100, 0x400
 """Bytes of a row of one channel that the engine's memory holds at a time where a map is wider."""
 _BUDGET = 0x1E0000
 """Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
+_SCRATCH = 0x200000
+"""Bytes of it; a copy leaves room for one row of its result."""
 _DEALT, _DEALT_FROM = 2048, 128
 """Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
 _TILE_OF_NUMBERS = 16
@@ -148,7 +150,7 @@ class TaskBuilder:
         return placed.tile is None
 
     def _tile(self, plan: TaskPlan, line: int) -> int | None:
-        rows = _BUDGET // line
+        rows = _BUDGET // line if plan.operation != "bypass" else _SCRATCH // line - 1
         return rows if rows < plan.source.height and plan.kernel.is_point and not plan.transposes_result else None
 
     def _planar_places(self, plan: TaskPlan) -> TaskPlan:
@@ -156,9 +158,10 @@ class TaskBuilder:
         if 2 * plan.source.width > _WIDE_PLANAR and plan.source.height > _PASS:
             plan = replace(plan, tile=_PASS)
         source, second, result, cursor = plan.source, plan.second, plan.result, self.cursor
+        widest = 2 * PIECE if plan.is_cut else _WIDE_PLANAR
         rows = source.height if plan.tile is None else plan.tile
         if source.in_memory:
-            place = self._planar_place(source, cursor, patch)
+            place = self._planar_place(source, cursor, patch, widest)
             if plan.is_reduction and source.height == 1 and plan.source_stays:
                 place = replace(place, row=place.depth)
             source, cursor = replace(source, scratch=place), cursor + place.row * rows
@@ -170,17 +173,19 @@ class TaskBuilder:
             else:
                 stretched = plan.mask & 0x10 and not plan.mask & 0x20
                 start = cursor if stretched else banks.cleared(cursor)
-                place = self._planar_place(second, start, patch)
+                place = self._planar_place(second, start, patch, widest)
                 second, cursor = replace(second, scratch=place), start + place.row * min(rows, second.height)
         if result.in_memory:
-            result = replace(result, scratch=_staged(result, cursor))
-        if result.in_memory and plan.result_in_strides:  # numbers of the channels, side by side
+            result = replace(result, scratch=_staged(result, cursor, widest))
+        if result.in_memory and plan.is_cut:
+            plan = replace(plan, result_in_strides=True)
+        elif result.in_memory and plan.result_in_strides:  # numbers of the channels, side by side
             pitch = _up(2 * result.channels, banks.BANK)
             result = replace(result, scratch=Scratch(cursor, pitch, pitch, pitch), plane=0)
         return replace(plan, source=source, second=second, result=result)
 
-    def _planar_place(self, tensor: TaskBuffer, base: int, patch: int) -> Scratch:
-        channel = min(_up(2 * tensor.width, banks.BANK), _WIDE_PLANAR)
+    def _planar_place(self, tensor: TaskBuffer, base: int, patch: int, widest: int) -> Scratch:
+        channel = min(_up(2 * tensor.width, banks.BANK), widest)
         line = channel * tensor.channels
         return Scratch(base, channel, line + banks.planar_pad(line, patch), line)
 

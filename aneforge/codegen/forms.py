@@ -65,6 +65,8 @@ class Form:
     """Of a reduction, a softmax or a norm: 2 for channels, 3 for rows, 4 for columns."""
     epsilon: float = 0.0
     """Of a norm."""
+    first: int = 0
+    """Where a slice begins along its axis."""
 
     @property
     def rounds(self) -> bool:
@@ -373,6 +375,11 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
         if isinstance(found, str):
             return found
         form = found
+    elif len(rest) == 1 and _is_slice(rest[0]):
+        first, axis = int(rest[0].attrs["offset"]), int(rest[0].attrs["dimension"])
+        return replace(form, name="slice", first=first, axes=(axis,))
+    elif len(rest) == 1 and rest[0].kind == "transpose" and set(rest[0].attrs["transpose_list"]) == _ROWS_FIRST:
+        return replace(form, name="rows for channels")
     elif len(rest) == 1 and rest[0].kind == "abs":
         return Form("absolute", "planar", "abs", (source,))
     elif len(rest) == 1 and rest[0].kind == "log2" and rest[0].attrs.get("base_e"):
@@ -385,6 +392,17 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
     if rest or form.name == "bypass":
         return f"{(rest or ops)[0].kind} has no published words"
     return form
+
+
+_ROWS_FIRST = {(2, 3), (3, 2)}
+_ALIGNED_COLUMNS = 8
+
+
+def _is_slice(op: Op) -> bool:
+    """Whether it is a part of one tensor that starts where a bank of the engine's memory does."""
+    if op.kind != "input_view" or op.attrs.get("step", 1) != 1 or op.attrs["dimension"] < 2:
+        return False
+    return op.attrs["dimension"] < 4 or op.attrs["offset"] % _ALIGNED_COLUMNS == 0
 
 
 def _turns_matrix(op: Op) -> bool:

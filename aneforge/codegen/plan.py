@@ -96,6 +96,8 @@ class Streams:
 _FIRST_IS_STRETCHED = 0xF
 """Bits of the mask."""
 _CORES_OF_NUMBERS = 8
+_WHOLE, PIECE = 128, 32
+"""Columns of a row that the engine takes at a time, and those of a piece where the last one would be narrower."""
 FIRST = 0x00500030
 """Nothing is known of what ran before a program: every earlier source and result may lie at the same place."""
 
@@ -259,6 +261,11 @@ class TaskPlan:
     def across_channels(self) -> bool:
         """Whether the MAC engine makes one number of all channels, without a kernel."""
         return self.operation in ("largest", "total")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows are wider than the engine takes at a time and no multiple of its pieces."""
+        return self.whole.height > 1 and self.whole.width > _WHOLE and self.whole.width % PIECE != 0
 
     @property
     def result_goes_in_strides(self) -> bool:

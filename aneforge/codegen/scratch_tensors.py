@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
@@ -72,6 +71,16 @@ def rows_for_channels(tensor: TaskBuffer) -> TaskBuffer:
         height=tensor.channels,
         row=tensor.plane,
         plane=tensor.row,
-        total=prod((tensor.row, tensor.height)),
         scratch=place,
     )
+
+
+def part_along(tensor: TaskBuffer, axis: int, first: int, extents: tuple[int, int, int]) -> TaskBuffer:
+    """A part of a tensor along one of its axes: 2 for channels, 3 for rows, 4 for columns."""
+    channels, height, width = extents
+    part = replace(tensor, channels=channels, height=height, width=width)
+    if tensor.in_memory:
+        return replace(part, offset=tensor.offset + first * (tensor.plane, tensor.row, 2)[axis - 2])
+    place = tensor.scratch
+    base = place.base + first * (place.channel, place.row, 2)[axis - 2]
+    return replace(part, scratch=replace(place, base=base))

@@ -11,6 +11,7 @@ from aneforge.codegen.norm_tasks import Tables, layer_norm, needs_inverses, soft
 from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.plan import Scratch, Streams, TaskBuffer
 from aneforge.codegen.reduction_tasks import reduction
+from aneforge.codegen.scratch_tensors import part_along, rows_for_channels
 from aneforge.codegen.split import channels_of, part_of, split_outputs
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import bounds_bytes, table_bytes
@@ -82,6 +83,13 @@ class Sequences:
             build = self._convolution
         if build is not None:
             return build(builder, form, source, result)
+        if form.name == "slice":
+            source = part_along(source, form.axes[0], form.first, result.extents)
+            builder.add(copy_of(source, result))
+            return ""
+        if form.name == "rows for channels":
+            builder.add(copy_of(rows_for_channels(source), result))
+            return ""
         if form.axes:
             reduction(builder, form, source, result)
             return ""

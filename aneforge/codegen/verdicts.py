@@ -91,20 +91,11 @@ def kind_of(form: Form, plans: Sequence[TaskPlan]) -> str:
     return f"{kind} with {', '.join(more)}" if more else kind
 
 
-def _is_cut(plan: TaskPlan) -> bool:
-    """Whether rows are so wide that the engine takes them in parts, and the last part is narrower: published programs
-    have other words for it."""
-    return plan.source.height > 1 and plan.source.width > _WHOLE and plan.source.width % _PART != 0
-
-
-_WHOLE, _PART = 128, 32
-
-
 def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form) -> str:
     """What the tasks of a layer rest on. Tiles follow a rule of our own."""
     generation = tasks[0].generation
     if all(digest(task) in _published(generation) for task in tasks):
         return PUBLISHED
-    tiled = any(plan.tile is not None or _is_cut(plan) for plan in plans)
+    tiled = any(plan.tile is not None or (plan.is_cut and plan.engine == "mac") for plan in plans)
     proven = set(parts_of(form, plans)) <= set(proven_forms(generation))
     return RULE if proven and not tiled else ANALOGY

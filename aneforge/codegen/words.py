@@ -13,7 +13,7 @@ from aneforge.chips.names import target
 from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.headers import Following, header_of
 from aneforge.codegen.kernel_words import put_constants, put_relocations
-from aneforge.codegen.plan import TaskBuffer, TaskPlan
+from aneforge.codegen.plan import PIECE, TaskBuffer, TaskPlan
 from aneforge.codegen.scratch_words import put_scratch
 from aneforge.codegen.sharing import (
     DEALT_COLUMNS_LOG,
@@ -128,6 +128,7 @@ def patch_of(generation: str, plan: TaskPlan) -> tuple[int, int]:
     across = patch_width(generation, plan.whole.width, plan.operation == "max_pool")
     if plan.second is not None and not plan.result.in_memory and not plan.is_reduction:
         return _patch_in_scratch(plan)
+    across = log_of(PIECE) if plan.is_cut else across
     area = _PATCH if plan.second is not None else _PATCH + 1
     return across, min(log_of(plan.whole.height), max(area - across, 0))
 
