@@ -185,7 +185,7 @@ class TaskBuilder:
         return replace(plan, source=source, second=second, result=result)
 
     def _planar_place(self, tensor: TaskBuffer, base: int, patch: int, widest: int) -> Scratch:
-        channel = min(_up(2 * tensor.width, banks.BANK), widest)
+        channel = min(_up(2 * tensor.width, banks.BANK), widest if tensor.height > 1 else _WIDE_PLANAR)
         line = channel * tensor.channels
         return Scratch(base, channel, line + banks.planar_pad(line, patch), line)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.codegen.forms import TURNED, Form, effective_padding, effective_stride
+from aneforge.codegen.forms import TURNED, Form
+from aneforge.codegen.windows import effective_padding, effective_stride
 from aneforge.compiler.plan import Name
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out, rule_of

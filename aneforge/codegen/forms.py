@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aneforge.codegen.plan import Kernel
+from aneforge.codegen.windows import effective_stride
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op
@@ -380,6 +381,9 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
         return replace(form, name="slice", first=first, axes=(axis,))
     elif len(rest) == 1 and rest[0].kind == "transpose" and set(rest[0].attrs["transpose_list"]) == _ROWS_FIRST:
         return replace(form, name="rows for channels")
+    elif len(rest) == 1 and rest[0].kind == "broadcast" and source.shape[:2] == rest[0].shape[:2]:
+        mask = sum(bit for axis, bit in _FIRST_OVER if source.shape[axis] == 1 < rest[0].shape[axis])
+        return Form("tile", "planar", "tile", (source,), mask=mask)
     elif len(rest) == 1 and rest[0].kind == "abs":
         return Form("absolute", "planar", "abs", (source,))
     elif len(rest) == 1 and rest[0].kind == "log2" and rest[0].attrs.get("base_e"):
@@ -394,6 +398,7 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
     return form
 
 
+_FIRST_OVER = ((4, 0x1), (3, 0x2), (2, 0x8))
 _ROWS_FIRST = {(2, 3), (3, 2)}
 _ALIGNED_COLUMNS = 8
 
@@ -473,26 +478,3 @@ def _unfit(kernel: Kernel) -> str:
 
 def _constant(module: Module, op: Op) -> Array:
     return laid_out(module.weights[op.attrs["weight"]].array, op.shape)
-
-
-def effective_stride(result: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, int]:
-    """The steps that a window takes down and across: one where it stands in a single place."""
-    down, across = (step if extent > 1 else 1 for extent, step in zip(result[-2:], stride[-2:], strict=True))
-    return down, across
-
-
-def effective_padding(
-    source: tuple[int, ...],
-    result: tuple[int, ...],
-    size: tuple[int, int],
-    stride: tuple[int, int],
-    top: int,
-    left: int,
-) -> tuple[int, int, int, int, int, int]:
-    """The padding that a window reads: registers have that of the top and the left, and the extents of the result say
-    how far the window goes at the other ends."""
-    ends = [
-        max(0, (out - 1) * step + extent - into - before)
-        for into, out, extent, step, before in zip(source[-2:], result[-2:], size, stride, (top, left), strict=True)
-    ]
-    return 0, 0, top, ends[0], left, ends[1]

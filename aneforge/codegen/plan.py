@@ -222,7 +222,9 @@ class TaskPlan:
 
     @property
     def whole(self) -> TaskBuffer:
-        """The source that is not stretched."""
+        """The source that is not stretched; the result, where the only one is."""
+        if self.operation == "tile":
+            return self.result
         return self.second if self.second is not None and self.mask & _FIRST_IS_STRETCHED else self.source
 
     @property

@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.codegen.forms import TURNED, effective_padding
+from aneforge.codegen.forms import TURNED
 from aneforge.codegen.memory import Layout
 from aneforge.codegen.operands import Operand, TaskRegisters
 from aneforge.codegen.task_work import TaskParts, TaskReading, TaskWork
+from aneforge.codegen.windows import effective_padding
 
 _ELEMENTWISE = {0: "add", 1: "mult", 2: "max", 3: "min"}
 _REDUCED = {0: "reduce_sum", 2: "reduce_max", 3: "reduce_min"}
 _POOLED = {1: "average_pool", 2: "max_pool"}
 _COPY, _TWO_SOURCES, _VECTOR, _REDUCTION, _REDUCTION_OF_TWO = 2, 3, 4, 5, 6
 _ABSOLUTE, _RELU, _SECOND, _NEGATED = 0x1C0, 0x20, 2, 3
+_TILE, _FIRST_IS_STRETCHED = 0x20, 0xF
+"""A copy of a stretched source; the code is that which the map calls a relu (U272)."""
 _INVERSE, _SQUARES, _MINUS_FIRST = 0x1000, 0x2010, 0x90000
 """Of a reduction: one through the sum; one through the root of the sum of squares with an epsilon; and the second
 source minus the first in front of it."""
@@ -98,6 +101,8 @@ def _parts(
         return TaskParts([TaskWork(name, {}, out), *_behind(words, out), *relu], operands)
     if kind == _VECTOR and operation == 0:
         return _by_rows(words, into, out, constants)
+    if kind == _COPY and config == _TILE and words["planar.mask"] & _FIRST_IS_STRETCHED:
+        return TaskParts([TaskWork("broadcast", {"shape": out}, out)])
     if kind == _COPY and plain == _ABSOLUTE:
         return TaskParts([TaskWork("abs", {}, out)])
     if kind == _COPY and not config and numbers_of(words) != (0.0, 1.0):

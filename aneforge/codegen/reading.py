@@ -11,13 +11,14 @@ import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.dialect import written_generations
-from aneforge.codegen.forms import TURNED, effective_padding
+from aneforge.codegen.forms import TURNED
 from aneforge.codegen.operands import Operand, TaskRegisters
 from aneforge.codegen.packing import unpack_convolution
 from aneforge.codegen.planar_reading import in_lanes, lanes_of, read_planar, window_of
 from aneforge.codegen.tables import activation_of, bounds_of
 from aneforge.codegen.task_work import TaskParts, TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
+from aneforge.codegen.windows import effective_padding
 
 _PLANAR, _CORES = 0, 16
 _CONVOLUTION, _BYPASS, _BIASED_BYPASS, _LARGEST = 0, 0xC, 0x8, 0xB

@@ -83,6 +83,9 @@ class Sequences:
             build = self._convolution
         if build is not None:
             return build(builder, form, source, result)
+        if form.name == "tile":
+            builder.add(replace(plain(form, source, result), source_stays=source.in_memory))
+            return ""
         if form.name == "slice":
             source = part_along(source, form.axes[0], form.first, result.extents)
             builder.add(copy_of(source, result))

@@ -345,8 +345,8 @@ def _rounded_single(value: float) -> int:
 def _planar_config(plan: TaskPlan) -> int:
     if plan.operation in (UNKNOWN, "copy") or (plan.numbers is not None and plan.second is None):
         return 0
-    if plan.operation == "abs":
-        return _ABSOLUTE
+    if plan.operation in _CODES_OF_ONE:
+        return _CODES_OF_ONE[plan.operation]
     if plan.is_reduction:
         return _REDUCTIONS[plan.operation] | _PLANAR_TABLES[plan.planar_table] | (_MINUS_FIRST if plan.second else 0)
     pool = _POOLS.get(plan.operation, 0)
@@ -381,7 +381,7 @@ def _mac(words: TaskWords, plan: TaskPlan) -> None:
 
 _MODES = {"convolution": 0, "bypass": 0xC, "total": 0x8, "largest": 0xB}
 _SKIPPED, _PLAIN_KERNEL, _LEAST = 0x100, 0x82, 0x11
-_ABSOLUTE = 0x1C0
+_CODES_OF_ONE = {"abs": 0x1C0, "tile": 0x20}
 _TENSOR = 0x10082
 """The kernel word of a product whose kernel is a tensor."""
 _NARROW = 8
