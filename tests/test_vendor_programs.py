@@ -33,7 +33,7 @@ from aneforge.study.validate.program import validate_program
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "tests" / "evidence" / "vendor_programs.json.gz"
-EXACT = {"h13": 90, "h14": 81, "h15": 9, "h16": 49, "h17": 44, "h18": 32}
+EXACT = {"h13": 93, "h14": 81, "h15": 9, "h16": 49, "h17": 44, "h18": 32}
 """How many records of a generation come out word for word; never fewer."""
 RECORDS = {"h13": 104, "h14": 91, "h15": 9, "h16": 60, "h17": 45, "h18": 34}
 rng = np.random.default_rng(38)
@@ -83,8 +83,8 @@ def test_programs_come_out_word_for_word(generation):
     assert 2 * len(exact) > RECORDS[generation]
 
 
-def test_at_least_240_programs_are_equal():
-    assert sum(entry.is_exact for name in written_generations() for entry in scores(name)) >= 240
+def test_at_least_300_programs_are_equal():
+    assert sum(entry.is_exact for name in written_generations() for entry in scores(name)) >= 300
 
 
 @pytest.mark.parametrize("generation", written_generations())
