@@ -235,8 +235,9 @@ def _softmax(ops: list[Op]) -> Form | str:
     primary = ops[0]
     if len(ops) > 1:
         return f"{ops[-1].kind} behind a softmax has no published words"
-    axes = tuple(axis for axis in primary.attrs["axes"] if primary.shape[axis] > 1)
-    if axes not in _OVER:
+    stated = tuple(primary.attrs["axes"])
+    axes = tuple(axis for axis in stated if primary.shape[axis] > 1) or stated
+    if axes not in _OVER or (axes != (2,) and primary.shape[axes[0]] == 1):
         return "a softmax over these axes has no published words"
     return Form(f"softmax of {_over(axes, primary.shape)}", "planar", "mul", (primary.operands[0],), axes=axes)
 

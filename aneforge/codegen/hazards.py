@@ -11,7 +11,7 @@ from aneforge.codegen.stream import is_indexed
 
 _SOURCE_OF_MAC, _RESULT_OF_MAC, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR = 0x10, 0x20, 0x100000, 0x400000
 _BITS = {"mac": (_SOURCE_OF_MAC, _RESULT_OF_MAC), "planar": (_SOURCE_OF_PLANAR, _RESULT_OF_PLANAR)}
-_FOLLOWS_MAC, _FOLLOWS_PLANAR = 0x4, 0x8
+_FOLLOWS_MAC, _FOLLOWS_PLANAR, _SECOND_OVER_COLUMNS = 0x4, 0x8, 0x10
 Region = tuple[int, int]
 
 
@@ -131,6 +131,9 @@ class Hazards:
         """The bits of a task that reads the last result of an engine in scratch."""
         if plan.engine == "mac" and ran.hands_on and (engine == "planar" or plan.operation == "total"):
             return _FOLLOWS_PLANAR if engine == "planar" else _FOLLOWS_MAC
+        numbers = plan.engine == "planar" and plan.mask & _SECOND_OVER_COLUMNS
+        if numbers and engine == "mac" and ran.hands_on and self.dialect.cuts_reductions:
+            return _FOLLOWS_MAC
         return _BITS[engine][1]
 
 

@@ -19,8 +19,8 @@ _TENSOR_KERNEL, _REDUCES = 0x01000000, 0x100
 _ENGINE, _BASE_USED = 24, 0x20
 _TABLE_RATE = 34.239
 """Bytes of scratch a nanosecond that a table reads."""
-_NS_OF_ROW, _NS_OF_NUMBER = 2.0, 0.04
-"""Of a reduction that takes a row at a time: what fits three published programs; others would, too (U271)."""
+_NS_OF_ROW, _NS_OF_NUMBER = 2.0, 0.0455
+"""Of a reduction that takes a row at a time: what fits five published programs; others would, too (U271)."""
 _LINE = 1 << 16
 """Bytes of on-chip memory that a bit of the header stands for, from h14 on."""
 
@@ -63,7 +63,7 @@ def _engine_flags(plan: TaskPlan, dialect: Dialect) -> int:
     """Nothing for a copy or a turn by the MAC engine."""
     if plan.engine == "mac" and plan.operation == "bypass" and plan.activation == "none":
         return 0
-    if plan.table in dialect.waiting_tables:
+    if plan.table in dialect.waiting_tables and plan.source.channels > 1:
         return dialect.flags_of_waiting_table
     return 0xFFF800
 
@@ -139,7 +139,7 @@ def cycles(plan: TaskPlan, dialect: Dialect) -> int:
         times.append(plan.source.total / dialect.biased_rate)
     if plan.operation == "bypass" and plan.activation != "none" and not plan.source.in_memory:
         times.append(plan.source.scratch.row * plan.source.height / _TABLE_RATE)
-    if plan.is_reduction and plan.images > 1:
+    if plan.is_reduction and plan.whole.height == 1:
         rows = plan.images * plan.whole.channels
         times.append(rows * (_NS_OF_ROW + _NS_OF_NUMBER * plan.whole.width))
     return int(max(times) / 1000)

@@ -12,15 +12,19 @@ from dataclasses import dataclass, replace
 
 from aneforge.codegen import banks
 from aneforge.codegen.building import TaskBuilder, copy_of, table_of
+from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.forms import Form
 from aneforge.codegen.plan import Scratch, Streams, TaskBuffer, TaskPlan
 from aneforge.codegen.scratch_tensors import (
+    cut_row,
+    cuts,
     end_of,
     for_groups,
     in_scratch,
     numbers_of_rows,
     one_image,
     rows_for_channels,
+    spread_rows,
     turned_copy,
     up,
 )
@@ -41,17 +45,20 @@ class Tables:
     inverses: Streams
 
 
-def needs_inverses(form: Form) -> bool:
-    """Whether a softmax takes its reciprocals from a table: it adds up channels."""
-    return form.axes[-1] != 4
+def needs_inverses(form: Form, dialect: Dialect) -> bool:
+    """Whether a softmax takes its reciprocals from a table: where it adds up channels, and over columns where rows are
+    reduced in pieces."""
+    return form.axes != (4,) or (form.name == "softmax of columns" and dialect.cuts_reductions)
 
 
 def softmax(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
     """The tasks of a softmax over channels, rows or columns."""
-    if needs_inverses(form):
+    if form.axes != (4,):
         _softmax_of_channels(builder, form.axes[0], source, result, tables)
     elif source.height == 1:
         _softmax_of_a_row(builder, source, result, tables)
+    elif builder.site.dialect.cuts_reductions:
+        _softmax_in_pieces(builder, source, result, tables)
     else:
         _softmax_of_columns(builder, source, result, tables)
 
@@ -65,9 +72,16 @@ def _softmax_of_channels(
     small = in_scratch(start, 1, whole.height, whole.width)
     powers = in_scratch(end_of(small), *whole.extents)
     builder.cursor = end_of(powers)
-    task = builder.add(replace(copy_of(whole, small), operation="largest", source_stays=whole.in_memory))
-    whole = _staying(task.source)
-    _powers(builder, whole, small, powers, _SECOND_OVER[2], tables.powers)
+    largest = small
+    if whole.channels == 1:  # the only number of a channel is the largest
+        largest, powers = whole, replace(powers, scratch=replace(powers.scratch, base=start))
+        small = in_scratch(end_of(powers), 1, whole.height, whole.width)
+        builder.cursor = end_of(powers)
+    else:
+        task = builder.add(replace(copy_of(whole, small), operation="largest", source_stays=whole.in_memory))
+        whole = _staying(task.source)
+    _powers(builder, whole, largest, powers, _SECOND_OVER[2], tables.powers)
+    builder.cursor = max(end_of(small), end_of(powers))
     builder.add(replace(table_of(powers, small, "invert", tables.inverses), operation="total"))
     first, second = small, powers
     if axis == 3:
@@ -100,6 +114,29 @@ def _softmax_of_columns(builder: TaskBuilder, source: TaskBuffer, result: TaskBu
     builder.add(replace(_of_rows(powers, inverse, "reduce_sum"), planar_table="invert"))
     builder.cursor = end_of(powers)
     builder.add(_times(inverse, powers, result, _FIRST_OVER[4]))
+
+
+def _softmax_in_pieces(builder: TaskBuilder, source: TaskBuffer, result: TaskBuffer, tables: Tables) -> None:
+    """Over columns, from A16 on: the sums go through a table, and the powers lie where rows can be cut."""
+    start, dialect = builder.cursor, builder.site.dialect
+    is_cut = cuts(dialect, source.width)
+    copy = in_scratch(start, *source.extents, pad=0)
+    copy = copy if is_cut else for_groups(dialect, copy)
+    powers = replace(copy, scratch=replace(copy.scratch, base=end_of(copy)))
+    reduced = spread_rows(in_scratch(end_of(powers), *source.extents, pad=0))
+    largest = numbers_of_rows(end_of(reduced), source)
+    builder.cursor = end_of(copy)
+    builder.add(copy_of(source, copy))
+    builder.add(_of_rows(copy, largest, "reduce_max", is_cut))
+    minus = _minus(copy, largest, reduced, _SECOND_OVER[4])
+    builder.add(replace(minus, numbers=(0.0, _LOG2_E)))
+    builder.add(table_of(reduced, powers, "exp2", tables.powers))
+    total = numbers_of_rows(reduced.scratch.base, source)
+    inverse = in_scratch(end_of(total), source.channels, source.height, 1)
+    builder.add(_of_rows(powers, total, "reduce_sum", is_cut))
+    builder.add(table_of(total, inverse, "invert", tables.inverses))
+    builder.cursor = end_of(inverse)
+    builder.add(_times(powers, inverse, result, _SECOND_OVER[4]))
 
 
 def _powers(
@@ -189,7 +226,7 @@ def _reduced(source: TaskBuffer, result: TaskBuffer, operation: str, turned: boo
     return replace(plan, source_stays=source.in_memory)
 
 
-def _of_rows(source: TaskBuffer, result: TaskBuffer, operation: str) -> TaskPlan:
+def _of_rows(source: TaskBuffer, result: TaskBuffer, operation: str, is_cut: bool = False) -> TaskPlan:
     """Rows of one channel as channels; rows of several channels as images of one row."""
     if source.channels == 1:
         place, small = source.scratch, result.scratch
@@ -197,10 +234,9 @@ def _of_rows(source: TaskBuffer, result: TaskBuffer, operation: str) -> TaskPlan
         rows = replace(rows, scratch=Scratch(place.base, place.row, place.row * source.height, place.row))
         numbers = replace(result, channels=source.height, height=1)
         numbers = replace(numbers, scratch=Scratch(small.base, small.row, small.row, small.row))
-        return TaskPlan(0, 0, "planar", rows, numbers, operation=operation)
-    return TaskPlan(
-        0, 0, "planar", one_image(source), one_image(result, source.height), operation=operation, images=source.height
-    )
+        return TaskPlan(0, 0, "planar", cut_row(rows) if is_cut else rows, numbers, operation=operation)
+    image = cut_row(one_image(source)) if is_cut else one_image(source)
+    return TaskPlan(0, 0, "planar", image, one_image(result, source.height), operation=operation, images=source.height)
 
 
 def _mean_of_turned(source: TaskBuffer, result: TaskBuffer, operation: str) -> TaskPlan:

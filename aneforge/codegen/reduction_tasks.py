@@ -8,10 +8,17 @@ from math import prod
 from aneforge.codegen.building import TaskBuilder, copy_of, plain
 from aneforge.codegen.forms import Form
 from aneforge.codegen.plan import Scratch, TaskBuffer, TaskPlan
-from aneforge.codegen.scratch_tensors import end_of, in_scratch, one_image, rows_for_channels, turned_copy
+from aneforge.codegen.scratch_tensors import (
+    cut_row,
+    cuts,
+    end_of,
+    in_scratch,
+    one_image,
+    rows_for_channels,
+    turned_copy,
+)
 
 _RESULT_TURNED = 0x400
-_CUT_FROM, _PIECE = 128, 32
 
 
 def reduction(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> None:
@@ -27,21 +34,21 @@ def reduction(builder: TaskBuilder, form: Form, source: TaskBuffer, result: Task
     else:
         plan = _one_task(form, source, result, count)
         is_row = form.axes == (4,) and not source.in_memory and plan.source.height == 1
-        cut = is_row and _is_cut(builder, source.width)
-        builder.add(replace(plan, source=_cut(plan.source)) if cut else plan)
+        cut = is_row and cuts(builder.site.dialect, source.width)
+        builder.add(replace(plan, source=cut_row(plan.source)) if cut else plan)
 
 
 def _of_channels(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer, count: int) -> None:
     """Channels become columns; a row of numbers for each row of the map comes out."""
-    turned = turned_copy(builder.cursor, source, spread=not _is_cut(builder, source.channels))
+    turned = turned_copy(builder.cursor, source, spread=not cuts(builder.site.dialect, source.channels))
     builder.cursor = end_of(turned)
     builder.add(replace(copy_of(source, turned), transposes_result=True))
     numbers = replace(result, channels=turned.channels, width=1, height=turned.height)
     whole, images = turned, 1
     if turned.height > 1:
         whole, numbers, images = one_image(turned), _image_of(numbers), turned.height
-    if _is_cut(builder, whole.width):
-        whole = _cut(whole)
+    if cuts(builder.site.dialect, whole.width):
+        whole = cut_row(whole)
     plan = replace(plain(form, whole, numbers), images=images, mask=_RESULT_TURNED, mean_of=count)
     builder.add(replace(plan, result_in_strides=result.in_memory))
 
@@ -67,17 +74,6 @@ def _of_rows(builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskB
         place = result.scratch
         whole = replace(whole, scratch=Scratch(place.base, place.row, place.channel, place.row))
     builder.add(replace(copy_of(back, whole), transposes_result=True))
-
-
-def _is_cut(builder: TaskBuilder, columns: int) -> bool:
-    """Whether rows in scratch are reduced in pieces of 32 columns."""
-    return builder.site.dialect.cuts_reductions and columns >= _CUT_FROM and columns % _PIECE == 0
-
-
-def _cut(tensor: TaskBuffer) -> TaskBuffer:
-    """One row as several."""
-    scratch = replace(tensor.scratch, row=2 * _PIECE, depth=2 * _PIECE)
-    return replace(tensor, height=tensor.width // _PIECE, width=_PIECE, scratch=scratch)
 
 
 def _image_of(tensor: TaskBuffer) -> TaskBuffer:

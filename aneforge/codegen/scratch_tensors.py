@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
-from aneforge.codegen.plan import Scratch, TaskBuffer
+from aneforge.codegen.plan import PIECE, Scratch, TaskBuffer
 from aneforge.codegen.words import patch_width
 
 _NARROW = 4
 _ROWS_OF_GROUPS, _OF_TURNED = 8, 2
+_CUT_FROM = 128
 
 
 def up(value: int, step: int) -> int:
@@ -33,7 +34,12 @@ def in_scratch(base: int, channels: int, height: int, width: int, pad: int | Non
 def turned_copy(base: int, like: TaskBuffer, spread: bool = True) -> TaskBuffer:
     """The same with channels and columns exchanged."""
     turned = in_scratch(base, like.width, like.height, like.channels, pad=0)
-    return _spread(turned, _OF_TURNED) if spread else turned
+    return spread_rows(turned) if spread else turned
+
+
+def spread_rows(tensor: TaskBuffer) -> TaskBuffer:
+    """A tensor whose rows lie so far apart that the MAC engine can read eight of them."""
+    return _spread(tensor, _OF_TURNED)
 
 
 def for_groups(dialect: Dialect, tensor: TaskBuffer) -> TaskBuffer:
@@ -84,3 +90,14 @@ def part_along(tensor: TaskBuffer, axis: int, first: int, extents: tuple[int, in
     place = tensor.scratch
     base = place.base + first * (place.channel, place.row, 2)[axis - 2]
     return replace(part, scratch=replace(place, base=base))
+
+
+def cuts(dialect: Dialect, columns: int) -> bool:
+    """Whether rows in scratch are reduced in pieces of 32 columns."""
+    return dialect.cuts_reductions and columns >= _CUT_FROM and columns % PIECE == 0
+
+
+def cut_row(tensor: TaskBuffer) -> TaskBuffer:
+    """One row as several."""
+    scratch = replace(tensor.scratch, row=2 * PIECE, depth=2 * PIECE)
+    return replace(tensor, height=tensor.width // PIECE, width=PIECE, scratch=scratch)

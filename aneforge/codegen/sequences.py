@@ -109,7 +109,7 @@ class Sequences:
 
     def _softmax(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
         powers, rule = self._table("exp2", source.channels)
-        inverses, more = self._table("invert", 1) if needs_inverses(form) else (Streams(), "")
+        inverses, more = self._table("invert", 1) if needs_inverses(form, self.dialect) else (Streams(), "")
         softmax(builder, form, source, result, Tables(powers, inverses))
         return "; ".join(filter(None, (rule, more)))
 
