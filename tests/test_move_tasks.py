@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +16,12 @@ from aneforge.codegen.decoding import decode
 from aneforge.codegen.dialect import written_generations
 from aneforge.codegen.emission import emit
 from aneforge.codegen.forms import Form, product_lanes
+from aneforge.codegen.memory import Layout, Memory
 from aneforge.codegen.plan import Kernel
 from aneforge.codegen.split import KERNEL_MEMORY, split_outputs
 from aneforge.study.model import Model
 
+ROOT = Path(__file__).resolve().parents[1]
 rng = np.random.default_rng(3840)
 
 
@@ -106,3 +111,64 @@ def test_rows_side_by_side_are_a_power_of_two(rows):
     assert lanes & (lanes - 1) == 0
     assert 16 * lanes <= rows
     assert lanes <= 8
+
+
+@pytest.mark.parametrize("generation", ["h13", "h16"])
+def test_sums_that_scratch_cannot_hold_go_by_channels(generation):
+    """Two tensors of 1.6 MB: half of the channels at a time, the last ones first."""
+    x, z = (af.input((1, 256, 56, 56), name=name) for name in "xz")
+    record = same_bits((x + z).relu().named("y"), generation)
+    assert record.tasks[0].passes == 3
+    stretched = same_bits((x * af.input((1, 256, 1, 1), name="z")).named("y"), generation)
+    assert stretched.tasks[0].form == "stretched"
+
+
+def test_a_window_that_scratch_cannot_hold_takes_rows():
+    """96 channels of 112 by 112 are 2.4 MB: rows by eights, and a word of their number."""
+    x = af.input((1, 96, 112, 112), name="x")
+    y = af.conv(x, halves(96, 1, 3, 3), stride=2, pad=1, groups=96).named("y")
+    record = same_bits(y, "h13")
+    assert "tiles" in record.tasks[0].sampled
+    assert record.tasks[0].verdict == "by analogy"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (task,) = emit(af.compile(y, target="h13", _check_precision=False).program).tasks
+    assert task.registers["Common.TileCfg.TileHeight"] % 8 == 0
+    assert task.registers["Common.TileCfg.TileHeight"] < 56
+
+
+def test_a_value_that_is_written_over_is_gone():
+    """Parts of an earlier tensor do not come back once a whole one lies over them; columns between them stay."""
+    memory: Memory[str] = Memory()
+    whole = Layout((1, 1, 8, 1, 32), (0, 0, 64, 0, 2))
+    half = Layout((1, 1, 4, 1, 32), (0, 0, 64, 0, 2))
+    memory.write((3, 256), "old half", half.shape, half)
+    memory.write((3, 0), "whole", whole.shape, whole)
+    found = memory.read((3, 256), half)
+    assert found is not None
+    assert found.pieces[0].value == "whole"
+    columns = Layout((1, 1, 8, 1, 16), (0, 0, 64, 0, 2))
+    memory.write((3, 32), "right", columns.shape, columns)
+    memory.write((3, 0), "left", columns.shape, columns)
+    joined = memory.read((3, 0), whole)
+    assert joined is not None
+    assert [piece.value for piece in joined.pieces] == ["left", "right"]
+
+
+@pytest.mark.parametrize("network", ["resnet50", "mobilenet_v2"])
+def test_networks_for_an_m1_rest_on_rules(network):
+    """What is not by rule is pooling, the mean over the map, and a window in tiles."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        networks = importlib.import_module("networks")
+    finally:
+        sys.path.pop(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = af.compile(networks.NETWORKS[network](), target="h13", _check_precision=False).program
+    record = emit(program).record
+    assert record is not None
+    assert not record.not_expressed
+    others = [task for task in record.tasks if task.task is not None and task.verdict == "by analogy"]
+    assert all(task.form in ("pool", "reduction of a map") or "tiles" in task.sampled for task in others)
+    assert len(others) == 2

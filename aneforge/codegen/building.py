@@ -22,6 +22,7 @@ _BUDGET = 0x1E0000
 """Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
 _SCRATCH = 0x200000
 """Bytes of it; a copy leaves room for one row of its result."""
+_ROWS_OF_WINDOWS = 8
 _DEALT, _DEALT_FROM = 2048, 128
 """Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
 _TILE_OF_NUMBERS = 16
@@ -124,7 +125,9 @@ class TaskBuilder:
                 is_matrix = plan.transposes_result and source.height == 1
                 pad = 0 if is_matrix else banks.copy_pad(line, sharing.most)
             source = replace(source, scratch=Scratch(cursor, channel, line + pad, line))
-            rows = source.height if tile is None else tile + plan.kernel.height - 1
+            rows = source.height
+            if tile is not None:
+                rows = (tile - 1) * plan.kernel.stride[0] + plan.kernel.height
             cursor += (line + pad) * rows
         result = plan.result
         if result.in_memory and plan.result_goes_in_strides:
@@ -150,8 +153,16 @@ class TaskBuilder:
         return placed.tile is None
 
     def _tile(self, plan: TaskPlan, line: int) -> int | None:
+        """Rows of the result at a time; None for all. Of a window only a whole number of eight is known (U240)."""
+        if plan.transposes_result:
+            return None
         rows = _BUDGET // line if plan.operation != "bypass" else _SCRATCH // line - 1
-        return rows if rows < plan.source.height and plan.kernel.is_point and not plan.transposes_result else None
+        if rows >= plan.source.height:
+            return None
+        if plan.kernel.is_point and plan.kernel.stride == (1, 1):
+            return rows
+        tile = (rows - plan.kernel.height) // plan.kernel.stride[0] + 1
+        return max(1, tile // _ROWS_OF_WINDOWS * _ROWS_OF_WINDOWS if tile > _ROWS_OF_WINDOWS else tile)
 
     def _planar_places(self, plan: TaskPlan) -> TaskPlan:
         patch = _NARROW_PATCH if plan.is_reduction else patch_of(self.site.dialect.generation, plan)[0]

@@ -174,9 +174,9 @@ class _Writer:
         check = LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of)
         problem = found if isinstance(found, str) else ""
         if isinstance(found, Op):
-            problem = (
-                check.problem_by_numbers(found, self.answers) if form.is_checked_by_numbers else check.problem(found)
-            )
+            problem = "" if form.is_checked_by_numbers else check.problem(found)
+            if form.is_checked_by_numbers or (problem and form.goes_by_channels):
+                problem = check.problem_by_numbers(found, self.answers)
         if problem and not (form.rounds and isinstance(found, Op) and not form.is_checked_by_numbers):
             self.sequences.cut(*before, tiles)
             return problem

@@ -77,6 +77,11 @@ class Form:
         return self.name.startswith(named) or self.activation == "leaky_relu"
 
     @property
+    def goes_by_channels(self) -> bool:
+        """Whether some channels of its result need the same channels of its operands alone."""
+        return self.name in ("elementwise", "stretched")
+
+    @property
     def is_checked_by_numbers(self) -> bool:
         """Whether its tasks turn and split tensors, so that only numbers show that they do its work."""
         named = ("softmax", "norm", "reduction of rows", "reduction of channels of a map", "reduction of a map")

@@ -17,6 +17,7 @@ SCRATCH = -1
 Place = tuple[int, int]
 """A base-address register and an offset, or :data:`SCRATCH` and an address."""
 Shape = tuple[int, ...]
+_ELEMENT = 2
 Value = TypeVar("Value")
 
 
@@ -48,6 +49,22 @@ class Layout:
             else:
                 parts.append((extent, stride))
         return (self.lanes, self.is_in_order, *(number for part in parts for number in part))
+
+    @property
+    def span(self) -> int:
+        """Bytes from its first element to the one behind its last."""
+        ends = zip(self.shape, self.strides, strict=True)
+        return sum((extent - 1) * stride for extent, stride in ends) + _ELEMENT
+
+    def covers(self, offset: int) -> bool:
+        """Whether one of its elements lies so many bytes behind the first."""
+        for stride, extent in sorted(zip(self.strides, self.shape, strict=True), reverse=True):
+            if extent > 1 and stride:
+                number = offset // stride
+                if number >= extent:
+                    return False
+                offset -= number * stride
+        return offset == 0
 
     def cut(self, axis: int, extent: int) -> Layout:
         """A part of it along an axis."""
@@ -94,8 +111,15 @@ class Memory(Generic[Value]):
         self._entries: dict[int, dict[int, list[_Entry[Value]]]] = {}
 
     def write(self, place: Place, value: Value, shape: Shape, layout: Layout | None = None) -> None:
-        """A value takes the place of what lay there. Without a layout it is found by its shape alone."""
-        self._entries.setdefault(place[0], {})[place[1]] = [_Entry(place[1], shape, value, layout)]
+        """A value takes the place of what lay there, and of what began where it lies now. Without a layout it is
+        found by its shape alone."""
+        entries = self._entries.setdefault(place[0], {})
+        if layout is not None:
+            start, end = place[1], place[1] + layout.span
+            for offset in [offset for offset in entries if start < offset < end and layout.covers(offset - start)]:
+                del entries[offset]
+        entries.pop(place[1], None)  # the newest comes last
+        entries[place[1]] = [_Entry(place[1], shape, value, layout)]
 
     def view(self, place: Place, value: Value, shape: Shape, layout: Layout | None = None) -> None:
         """The same bytes in another shape."""

@@ -12,7 +12,7 @@ from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.plan import Scratch, Streams, TaskBuffer
 from aneforge.codegen.reduction_tasks import reduction
 from aneforge.codegen.scratch_tensors import part_along, rows_for_channels
-from aneforge.codegen.split import channels_of, part_of, split_outputs
+from aneforge.codegen.split import channels_of, part_of, split_channels, split_outputs
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import bounds_bytes, table_bytes
 from aneforge.codegen.words import sharing_of
@@ -67,7 +67,14 @@ class Sequences:
             between = builder.temporary(*second.extents)
             builder.add(copy_of(second, between))
             second = between
-        builder.add(replace(plain(form, source, result, second), activation="none"))
+        plan = replace(plain(form, source, result, second), activation="none")
+        spans = [slice(0, source.channels)]
+        if form.images == 1:
+            spans = split_channels([source, second], source.channels, builder.cursor)
+        for span in reversed(spans):
+            other = channels_of(second, span) if second.channels > 1 else second
+            part = replace(plan, source=channels_of(source, span), second=other)
+            builder.add(replace(part, result=channels_of(result, span)))
         if form.activation == "relu":
             builder.add(replace(copy_of(result, result), activation="relu"))  # in place
         return ""

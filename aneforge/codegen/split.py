@@ -1,4 +1,4 @@
-"""Convolutions in several tasks: each loads a part of the kernel that fits the memory of a core.
+"""Work in several tasks: convolutions whose kernel a core cannot keep, and maps that scratch cannot hold.
 
 Published programs take a map in the small mode (up to eight columns, :mod:`aneforge.codegen.sharing`) whole: every
 output channel reads its coefficients once, so that they stream, whatever their size (3x3 of 256 inputs and outputs on
@@ -8,14 +8,18 @@ inputs on 1x375 takes 512 outputs a task, 3x3 of 256 inputs 224 and then 32, 3x3
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from aneforge.codegen.banks import BANK
 from aneforge.codegen.forms import Form
 from aneforge.codegen.packing import CORES
 from aneforge.codegen.plan import TaskBuffer
 
 KERNEL_MEMORY = 1 << 16
 """Bytes of coefficients that a core keeps."""
+SCRATCH_FOR_SOURCES = 0x1E0000
+"""Bytes of scratch for what comes from memory (U240)."""
 _EVEN = 2 * CORES
 """Outputs of a task come in multiples of it: an even number for each core."""
 
@@ -34,6 +38,20 @@ def split_outputs(form: Form, is_small: bool) -> list[slice]:
     return [slice(first, min(first + step, outputs)) for first in range(0, outputs, step)]
 
 
+def split_channels(tensors: Sequence[TaskBuffer], channels: int, free: int) -> list[slice]:
+    """The channels of each task of work that goes channel by channel: as many as scratch holds of what comes from
+    memory. Each task is one that published programs show for a tensor of so many channels."""
+    staged = [tensor for tensor in tensors if tensor.in_memory]
+    size = sum(_up(2 * tensor.width, BANK) * tensor.height * tensor.channels for tensor in staged)
+    parts = max(1, -(-size // max(1, SCRATCH_FOR_SOURCES - free)))
+    step = _up(-(-channels // parts), CORES)
+    return [slice(first, min(first + step, channels)) for first in range(0, channels, step)]
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
 def part_of(form: Form, span: slice) -> Form:
     """The same convolution for some of its output channels."""
     assert form.weights is not None
@@ -41,8 +59,10 @@ def part_of(form: Form, span: slice) -> Form:
 
 
 def channels_of(result: TaskBuffer, span: slice) -> TaskBuffer:
-    """Some channels of a tensor."""
+    """Some channels of a tensor; all of one that has a single channel."""
     count = span.stop - span.start
+    if count == result.channels:
+        return result
     if result.in_memory:
         return replace(result, channels=count, offset=result.offset + span.start * result.plane)
     base = result.scratch.base + span.start * result.scratch.channel
