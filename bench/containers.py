@@ -2,8 +2,8 @@
 no times.
 
 Run with ``make bench`` or ``python bench/containers.py [--json]``. Throughput is of one core, without the disk, the
-best of several runs: of a program that is mostly weights, and of one that is mostly tasks. Networks are compiled first;
-the verdicts on their tasks stand behind the time.
+best of several runs: of a program that is mostly weights, and of one that is mostly tasks. Networks are compiled
+first; the verdicts on their tasks stand beside the time.
 """
 
 from __future__ import annotations
