@@ -59,7 +59,7 @@ def test_moves_come_back_from_the_registers(generation):
 
 
 @pytest.mark.parametrize("generation", written_generations())
-@pytest.mark.parametrize("rows", [16, 48, 80, 96, 256])
+@pytest.mark.parametrize("rows", [1, 16, 21, 48, 80, 96, 197, 256])
 @pytest.mark.parametrize(("first", "second"), [(False, False), (True, False), (False, True), (True, True)])
 def test_products_of_any_rows_come_back(generation, rows, first, second):
     x = af.input((64, rows) if first else (rows, 64), name="x")

@@ -175,7 +175,7 @@ def test_parts_and_neighbours_are_found():
     assert memory.read((4, 0), matrix(13, 8)) is None
     found = memory.read((4, 64), matrix(2, 8))
     assert found is not None
-    assert (found.whole, found.pieces[0].value, found.pieces[0].part) == (None, "part 0", (2, 1, 2))
+    assert (found.whole, found.pieces[0].value, found.pieces[0].cuts) == (None, "part 0", ((2, 1, 2),))
 
 
 @pytest.mark.parametrize(

@@ -336,8 +336,8 @@ def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
         rest.pop()
         left, right, turns_kernel, turned = right, left, not turned, not turns_kernel
         rows = left.shape[4] if turns_kernel else left.shape[2]
-    if rows % _PRODUCT_STEP or rows % product_lanes(rows):
-        return f"a product of {rows} rows of two tensors has no published words that we write"
+    if columns % _ALIGNED_COLUMNS and rows % _PRODUCT_STEP:
+        return f"a product of {rows} rows of two tensors and {columns} terms has no published words that we write"
     form = Form(
         "product",
         "mac",
@@ -363,6 +363,12 @@ _WIDEST_WINDOW = 8
 """Columns of a window that one task writes as they are; wider ones take two columns a step in published programs."""
 _PRODUCT_STEP, _MOST_LANES = 16, 8
 _PAIRS_FIRST = ((2, 3), (3, 4), (4, 2))
+
+
+def product_parts(rows: int) -> list[tuple[int, int]]:
+    """The first row and the number of rows of each part of a product: a multiple of 16, and what is left."""
+    most = rows // _PRODUCT_STEP * _PRODUCT_STEP
+    return [part for part in ((most, rows - most), (0, most)) if part[1]]
 
 
 def product_lanes(rows: int) -> int:

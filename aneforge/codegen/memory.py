@@ -66,6 +66,20 @@ class Layout:
                 offset -= number * stride
         return offset == 0
 
+    def cuts_of(self, part: Layout, offset: int) -> tuple[tuple[int, int, int], ...] | None:
+        """Axis, first element and count of each axis that a part has less of, so many bytes behind the first element;
+        None where it is no part."""
+        cuts = []
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            extent, count, stride = self.shape[axis], part.shape[axis], self.strides[axis]
+            first = offset // stride if extent > 1 and stride else 0
+            if first + count > extent or (count > 1 and part.strides[axis] != stride):
+                return None
+            offset -= first * stride if extent > 1 else 0
+            if count < extent:
+                cuts.append((axis, first, count))
+        return tuple(cuts) if offset == 0 else None
+
     def cut(self, axis: int, extent: int) -> Layout:
         """A part of it along an axis."""
         return replace(self, shape=(*self.shape[:axis], extent, *self.shape[axis + 1 :]))
@@ -78,8 +92,8 @@ class FoundPiece(Generic[Value]):
     value: Value
     shape: Shape
     """Of the value."""
-    part: tuple[int, int, int] | None = None
-    """Axis, first element and count, where only a part of the value is read."""
+    cuts: tuple[tuple[int, int, int], ...] = ()
+    """Axis, first element and count of each axis of which only a part is read."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,7 @@ class ReadValue(Generic[Value]):
     @property
     def whole(self) -> Value | None:
         """The value, if it is all of one."""
-        return self.pieces[0].value if len(self.pieces) == 1 and self.pieces[0].part is None else None
+        return self.pieces[0].value if len(self.pieces) == 1 and not self.pieces[0].cuts else None
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,7 @@ class Memory(Generic[Value]):
         entry = exact or next(same, None)
         if entry is not None:
             return ReadValue((FoundPiece(entry.value, entry.shape),))
-        return self._joined(place, layout) or self._part(place, layout)
+        return self._joined(place, layout) or self._part(place, layout) or self._block(place, layout)
 
     def _joined(self, place: Place, layout: Layout) -> ReadValue[Value] | None:
         """Values side by side along one axis."""
@@ -179,7 +193,18 @@ class Memory(Generic[Value]):
                     continue
                 first, rest = divmod(place[1] - entry.offset, stride)
                 if not rest and first + count <= extent and own.cut(axis, count).axes == axes:
-                    return ReadValue((FoundPiece(entry.value, entry.shape, (axis, first, count)),))
+                    return ReadValue((FoundPiece(entry.value, entry.shape, ((axis, first, count),)),))
+        return None
+
+    def _block(self, place: Place, layout: Layout) -> ReadValue[Value] | None:
+        """A part of a value along several of its axes."""
+        for entry in self._all(place[0]):
+            own = entry.layout
+            if own is None or own.shape != entry.shape or own.lanes != layout.lanes or entry.offset > place[1]:
+                continue
+            cuts = own.cuts_of(layout, place[1] - entry.offset)
+            if cuts is not None:
+                return ReadValue((FoundPiece(entry.value, entry.shape, cuts),))
         return None
 
     def _all(self, base: int) -> Iterator[_Entry[Value]]:

@@ -18,7 +18,7 @@ from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.graph.weights import intern_fp16
 
-_FIRST = 2
+_FIRST, _ROWS, _MOST_ROWS = 2, 3, 64
 _ORDERS = [order for order in permutations(range(_FIRST, 5)) if order != (2, 3, 4)]
 
 
@@ -68,8 +68,8 @@ class Replay:
         if place[0] in self.constants:
             return self._stored(operand, offset)
         found = self.memory.read(place, layout)
-        if found is None and (turned := self._turned(operand)) is not None:
-            return turned
+        if found is None and (other := self._turned(operand) or self._by_rows(operand, offset)) is not None:
+            return other
         if found is None:
             base = "scratch" if place[0] == SCRATCH else f"base-address register {place[0]}"
             extents = " x ".join(map(str, layout.shape[2:]))
@@ -77,6 +77,18 @@ class Replay:
                 offset, f"reads {extents} at {place[1]:#x} of {base}, where no task wrote such a tensor"
             )
         return self._gathered(found, layout)
+
+    def _by_rows(self, operand: Operand, offset: int) -> Op | None:
+        """A tensor whose rows were written in parts, each row by itself."""
+        layout, (base, place) = operand.layout, operand.place
+        if not 1 < layout.shape[_ROWS] <= _MOST_ROWS:
+            return None
+        row = layout.cut(_ROWS, 1)
+        places = [(base, place + number * layout.strides[_ROWS]) for number in range(layout.shape[_ROWS])]
+        if any(self.memory.read(one, row) is None for one in places):
+            return None
+        parts = [self.value(Operand(one, row), offset) for one in places]
+        return self.emit("concat", parts, layout.shape, {"axis": _ROWS})
 
     def _turned(self, operand: Operand) -> Op | None:
         """What lies at a place and is read with its channels, rows and columns in another order."""
@@ -111,8 +123,7 @@ class Replay:
         parts = []
         for piece in found.pieces:
             value = piece.value
-            if piece.part is not None:
-                axis, first, count = piece.part
+            for axis, first, count in piece.cuts:
                 shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
                 attrs = {"dimension": axis, "offset": first, "size": count, "step": 1}
                 value = self.emit("input_view", [value], shape, attrs)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aneforge.codegen.building import TaskBuilder, copy_of, plain, table_of
 from aneforge.codegen.dialect import dialect_of
-from aneforge.codegen.forms import Form, product_lanes
+from aneforge.codegen.forms import Form, product_lanes, product_parts
 from aneforge.codegen.norm_tasks import Tables, layer_norm, needs_inverses, softmax
 from aneforge.codegen.packing import pack_convolution, pack_scale
 from aneforge.codegen.plan import Scratch, Streams, TaskBuffer
@@ -191,7 +191,12 @@ class Sequences:
                     (_channel_of if form.swaps else _row_of)(result, pair),
                 )
             )
-            rules[self._one_product(builder, form, *parts)] = None
+            for first, rows in product_parts(form.rows):
+                part = replace(form, rows=rows)
+                whole = form.rows == rows
+                left = parts[0] if whole else _rows_of_kernel(parts[0], form, first, rows)
+                place = parts[2] if whole else channels_of(parts[2], slice(first, first + rows))
+                rules[self._one_product(builder, part, left, parts[1], place)] = None
         return "; ".join(filter(None, rules))
 
     def _one_product(
@@ -204,10 +209,10 @@ class Sequences:
         if form.turns_kernel:
             kernel = builder.memory(replace(source, channels=source.width, width=source.channels), lanes)
             copy = replace(copy_of(source, kernel), transposes_result=True)
-        elif lanes > 1 or not source.in_memory:
+        elif lanes > 1 or not source.in_memory or source.plane != 2 * source.width:
             kernel = builder.memory(source, lanes)
             copy = copy_of(source, kernel)
-            if rows & rows - 1 == 0:
+            if rows & rows - 1 == 0 and lanes > 1:
                 copy = replace(copy, engine="planar", operation="copy")
         if copy is not None:
             number = builder.add(replace(copy, result_lanes=lanes, result_is_awaited=True)).number
@@ -311,6 +316,13 @@ def _columns(tensor: TaskBuffer, first: int, count: int) -> TaskBuffer:
         return replace(tensor, width=count, offset=tensor.offset + 2 * first)
     scratch = replace(tensor.scratch, base=tensor.scratch.base + 2 * first)
     return replace(tensor, width=count, scratch=scratch)
+
+
+def _rows_of_kernel(tensor: TaskBuffer, form: Form, first: int, rows: int) -> TaskBuffer:
+    """Some rows of the first matrix of a product; columns of one that has to be turned."""
+    if form.turns_kernel:
+        return part_along(tensor, 4, first, (tensor.channels, tensor.height, rows))
+    return part_along(tensor, 2, first, (rows, tensor.height, tensor.width))
 
 
 def _row_of(tensor: TaskBuffer, row: int) -> TaskBuffer:

@@ -24,7 +24,7 @@ from aneforge.codegen.tasks import Task
 PUBLISHED, RULE, ANALOGY, TEXT = "as published", "by rule", "by analogy", "text"
 VERDICTS = (PUBLISHED, RULE, ANALOGY, TEXT)
 _BASES = ("source.base", "second.base", "result.base", "constants.base", "table.base")
-_HIGH = 4
+_HIGH, _CORES = 4, 16
 _DIGITS = 12
 
 
@@ -66,6 +66,7 @@ def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
         more += ["turned kernel"] if form.turns_kernel else []
         more += ["pairs"] if form.pairs > 1 or form.swaps else []
         more += ["rows in parts"] if plans[-1].result.channels < form.rows else []
+        more += ["few rows"] if form.rows % _CORES else []
         more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
     elif form.operation == "convolution":
         kernel = form.kernel

@@ -83,6 +83,7 @@ _FORMS: dict[str, Callable[[], Tensor]] = {
     "relu6 behind a convolution": lambda: af.conv(_image(), _halves(64, 64, 1, 1)).clip(0, 6),
     "product of two matrices": lambda: af.matmul(af.input((64, 64), name="x"), af.input((64, 64), name="z")),
     "product, second matrix turned": lambda: af.matmul(af.input((64, 64), name="x"), af.input((64, 64), name="z").T),
+    "product of 21 rows": lambda: af.matmul(af.input((21, 64), name="x"), af.input((64, 64), name="z")),
     "product of 48 rows": lambda: af.matmul(af.input((48, 64), name="x"), af.input((64, 64), name="z")),
     "channels against rows": lambda: _image().transpose((0, 2, 1, 3)),
     "a row copied to every row": lambda: af.input((1, 1, 1, 375), name="x").tile((1, 1, 375, 1)),
@@ -102,7 +103,6 @@ _FORMS: dict[str, Callable[[], Tensor]] = {
 _TEXTS: dict[str, Callable[[], Tensor]] = {
     "a sum with a constant": lambda: _image() + _halves(1, 64, 8, 8),
     "a batch": lambda: _image(batch=2).relu(),
-    "a product of two tensors, 8 rows": lambda: af.matmul(af.input((8, 64), name="x"), af.input((64, 8), name="z")),
     "layer norm over columns, scaled": lambda: _image().layer_norm(_halves(8), _halves(8)),
     "rounding": lambda: _image().floor(),
     "a copy": lambda: af.concat([_image(), _image(name="z")]).relu(),
