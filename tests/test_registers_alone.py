@@ -65,7 +65,7 @@ def test_published_programs_run_from_their_registers(generation):
         (expected,) = model.run(feeds).outputs.values()
         assert rounds or result(model, program, feeds) == expected.tobytes(), record["id"]
         count += not rounds
-    assert count == {"h13": 88, "h14": 66, "h15": 8, "h16": 50, "h17": 43, "h18": 30}[generation]
+    assert count == {"h13": 88, "h14": 67, "h15": 8, "h16": 50, "h17": 43, "h18": 30}[generation]
 
 
 @pytest.mark.parametrize("target", ["h13", "h14", "h15", "h16", "h17", "h18"])

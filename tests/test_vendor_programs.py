@@ -33,7 +33,7 @@ from aneforge.study.validate.program import validate_program
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "tests" / "evidence" / "vendor_programs.json.gz"
-EXACT = {"h13": 93, "h14": 82, "h15": 9, "h16": 52, "h17": 44, "h18": 32}
+EXACT = {"h13": 93, "h14": 83, "h15": 9, "h16": 52, "h17": 44, "h18": 32}
 """How many records of a generation come out word for word; never fewer."""
 RECORDS = {"h13": 104, "h14": 91, "h15": 9, "h16": 60, "h17": 45, "h18": 34}
 rng = np.random.default_rng(38)

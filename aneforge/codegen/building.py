@@ -175,6 +175,9 @@ class TaskBuilder:
             place = self._planar_place(source, cursor, patch, widest)
             if plan.is_reduction and source.height == 1 and plan.source_stays:
                 place = replace(place, row=place.depth)
+            if plan.depth > 1:
+                place = self._planar_place(replace(source, channels=plan.depth), cursor, patch, widest)
+                place = replace(place, depth=place.channel, group=place.depth)
             source, cursor = replace(source, scratch=place), cursor + place.row * rows
         if second is not None and second.in_memory:
             if plan.is_vector:

@@ -20,6 +20,7 @@ TURNED = ((2, 4), (4, 2))
 _ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min", "div": "mul"}
 _COMMUTES = ("add", "mult", "max", "min")
 _LOG2_E = 1.4426950408889634
+_PLAIN_REDUCTIONS = ("reduction of columns", "reduction of channels")
 WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
 
 
@@ -84,11 +85,11 @@ class Form:
     @property
     def is_checked_by_numbers(self) -> bool:
         """Whether its tasks turn and split tensors, so that only numbers show that they do its work."""
-        named = ("softmax", "norm", "reduction of rows", "reduction of channels of a map", "reduction of a map")
+        is_turned = self.name.startswith("reduction") and self.name not in _PLAIN_REDUCTIONS
         is_split = self.name == "product" and (
             self.pairs > 1 or self.swaps or self.rows > product_lanes(self.rows) * 16
         )
-        return self.name.startswith(named) or is_split
+        return self.name.startswith(("softmax", "norm")) or is_turned or is_split
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,12 @@ def _reduction(ops: list[Op]) -> Form | str:
 
 def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
     """The name of a reduction; empty for one whose tasks are not published."""
-    names = {(3,): "reduction of rows", (4,): "reduction of columns", (3, 4): "reduction of a map"}
+    names = {
+        (2, 3, 4): "reduction of everything",
+        (3,): "reduction of rows",
+        (4,): "reduction of columns",
+        (3, 4): "reduction of a map",
+    }
     if axes != (2,):
         return names.get(axes, "")
     return "reduction of channels" if shape[3:] == (1, 1) else "reduction of channels of a map"

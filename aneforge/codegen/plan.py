@@ -186,6 +186,10 @@ class TaskPlan:
     """What is added in front of it."""
     behind_reduction: bool = False
     """Whether the task before is a reduction of the same engine."""
+    depth: int = 1
+    """Rows of a map, where channels count as rows."""
+    depth_step: int = 0
+    """Bytes from one of them to the next."""
     source_stays: bool = False
     """Whether a source that comes from memory stays in scratch for later tasks."""
     reads_twice: bool = False
@@ -282,6 +286,8 @@ class TaskPlan:
         times = self.images * self.groups
         tensors = [self.source, self.result, *([self.second] if self.second else [])]
         moved = sum(tensor.moved_bytes for tensor in tensors if tensor.in_memory) * times
+        if self.depth > 1 and self.source.in_memory:
+            moved += self.source.moved_bytes * (self.depth - 1)
         if self.tile is not None and self.source.in_memory:
             again = (-(-self.result.height // self.tile) - 1) * max(0, self.kernel.height - self.kernel.stride[0])
             moved += again * self.source.row * self.source.channels * times

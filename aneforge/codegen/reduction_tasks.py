@@ -87,6 +87,10 @@ def _one_task(form: Form, source: TaskBuffer, result: TaskBuffer, count: int) ->
     """One planar task. Rows of one channel count as channels, rows of several channels as images, channels of one
     number each as rows; the result has the layout of what was read."""
     images = 1
+    if form.axes == (2, 3, 4):
+        depth, step = source.height, source.row
+        rows = replace(source, channels=1, height=source.channels, row=source.plane)
+        return replace(plain(form, rows, result), mean_of=count, depth=depth, depth_step=step)
     if form.axes == (2,):
         source, result = (_as_rows(tensor) for tensor in (source, result))
     elif form.axes == (4,) and source.height > 1:

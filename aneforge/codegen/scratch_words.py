@@ -67,7 +67,7 @@ def _operand(words: TaskWords, side: str, tensor: TaskBuffer) -> None:
     if every:
         words.put(f"scratch.{side}.depth", place.depth)
     if tensor.in_memory:
-        words.put(f"scratch.{side}.group", place.depth)
+        words.put(f"scratch.{side}.group", place.group or place.depth)
     elif place.group:
         words.put(f"scratch.{side}.group", place.group)
 

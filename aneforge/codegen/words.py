@@ -87,16 +87,22 @@ def _filled(words: TaskWords, commands: list[Command], offset: int) -> list[Comm
     return commands
 
 
-def _common(words: TaskWords, plan: TaskPlan) -> None:
-    source, result = plan.whole, untransposed(plan)
-    if plan.is_reduction:
-        result = source  # a reduction states the extents that it reads, twice
+def _extents(words: TaskWords, plan: TaskPlan) -> None:
+    """What a task reads and gives; a reduction states the extents that it reads, twice."""
+    source = plan.whole
+    result = source if plan.is_reduction else untransposed(plan)
     dialect = words.dialect
     for side, tensor in (("in", source), ("out", result)):
         for axis, extent in (("width", tensor.width), ("height", tensor.height), ("channels", tensor.channels)):
             default = dialect.default_channels if axis == "channels" else dialect.default_width
             if extent != default:
                 words.put(f"{side}.{axis}", extent)
+        words.put(f"{side}.depth", plan.depth if plan.depth > 1 else None)
+
+
+def _common(words: TaskWords, plan: TaskPlan) -> None:
+    dialect = words.dialect
+    _extents(words, plan)
     words.put("tile.height", plan.rows)
     planar = plan.engine == "planar"
     if planar:
@@ -300,10 +306,11 @@ def _strides(words: TaskWords, side: str, tensor: TaskBuffer, plan: TaskPlan) ->
         words.put(f"{side}.row", tensor.row)
     if (tensor.channels > 1 and tensor.plane) or in_full:
         words.put(f"{side}.plane", tensor.plane)
-    if in_full:
+    if plan.depth > 1 and side == "source":
+        words.put(f"{side}.depth", plan.depth_step)
+    elif in_full:
         words.put(f"{side}.depth", tensor.total * plan.groups)
-        words.put(f"{side}.group", tensor.total)
-    elif plan.groups > 1 or plan.images > 1:
+    if in_full or plan.groups > 1 or plan.images > 1:
         words.put(f"{side}.group", tensor.total)
 
 
