@@ -13,6 +13,7 @@ from aneforge.codegen import banks
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import read_container
 from aneforge.codegen.decoding import decode
+from aneforge.codegen.describe import tree
 from aneforge.codegen.dialect import resolved, written_generations
 from aneforge.codegen.emission import emit
 from aneforge.codegen.tasks import Task
@@ -130,3 +131,19 @@ def test_values_that_are_alive_together_lie_apart(seed, target):
     model = compiled(af.input(shape, name="x").softmax(int(draw.choice(axes))).named("y"), target)
     value, _ = from_registers(model, {"x": halves(*shape)})
     assert np.isfinite(value).all()
+
+
+def test_inspect_names_what_the_tasks_of_a_softmax_do():
+    model = compiled(af.input((1, 8, 1, 64), name="x").softmax(1).named("y"), "h13")
+    lines = [line.strip() for line in tree(emit(model.program)) if line.strip().startswith("operation")]
+    assert [line.split(",")[0] for line in lines] == [
+        "operation largest of all channels",
+        "operation sub",
+        "operation bypass",
+        "operation sum of all channels",
+        "operation mul",
+    ]
+    model = compiled(af.input((1, 1, 1, 64), name="x").softmax(3).named("y"), "h14")
+    text = "\n".join(tree(emit(model.program)))
+    assert "operation largest over the rows" in text
+    assert "operation sum over the rows, reciprocal" in text
