@@ -80,7 +80,7 @@ class LayerCheck:
                 name = self.name_of(op)
             if name is not None:
                 seed = np.random.default_rng(len(leaves))
-                leaves.setdefault(name, seed.normal(size=op.shape))
+                leaves.setdefault(name, 4 * seed.random(op.shape) - 2)
                 values[op] = leaves[name].reshape(op.shape)
             elif op.kind == "const_in":
                 values[op] = self._array(module, op).astype(np.float64)
