@@ -20,7 +20,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("aneforge", "sim", "native")
 SOURCES = (
-    *("crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h"),
+    *("bits.h", "crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "mac_neon.h", "packed.c"),
+    *("packed_kernel.h", "planar.c", "planar_kernel.h", "vector_end.h"),
 )
 # -ffp-contract=off: a multiply-add is fused where the source says so, and nowhere else. A name that is not declared
 # would otherwise be found missing when the library is loaded.

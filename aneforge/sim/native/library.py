@@ -12,9 +12,10 @@ from pathlib import Path
 
 from aneforge.errors import AneforgeError
 
-_INTERFACE = 11  # of mac.c; another number means another list of arguments
+_INTERFACE = 12  # of mac.c; another number means another list of arguments
 _SOURCES = (
-    *("crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h"),
+    *("bits.h", "crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "mac_neon.h", "packed.c"),
+    *("packed_kernel.h", "planar.c", "planar_kernel.h", "vector_end.h"),
 )
 
 
@@ -99,6 +100,18 @@ def _declare(library: ctypes.CDLL) -> None:
         *(pointer, size, size, number, pointer, pointer, pointer, number, number),
     ]
     library.aneforge_products.argtypes = [
+        *(pointer, pointer, size, size, size, size, number, pointer, number, number),
+    ]
+    library.aneforge_stored_size.argtypes = [size, size, number, number]
+    library.aneforge_stored_size.restype = size
+    library.aneforge_store_lines.argtypes = [pointer, size, size, size, size, number, pointer, number]
+    library.aneforge_stored_rows_product.argtypes = [
+        *(pointer, pointer, pointer, pointer, number, pointer, number, number),
+    ]
+    library.aneforge_stored_columns_product.argtypes = [
+        *(pointer, pointer, size, size, size, pointer, size, number, pointer, number, number),
+    ]
+    library.aneforge_product_inside.argtypes = [
         *(pointer, pointer, size, size, size, size, number, pointer, number, number),
     ]
     library.aneforge_settle.argtypes = [pointer, pointer, pointer, size, number, number]

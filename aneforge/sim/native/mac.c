@@ -24,6 +24,7 @@
  *
  * Every element of the result is computed by one thread in one order: the number of threads changes no bit.
  */
+#include "bits.h"
 #include "crew.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 11
+#define INTERFACE 12
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif
@@ -92,20 +93,6 @@ typedef struct {
     ptrdiff_t stride;
 } Tile;
 
-static inline float as_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline uint32_t as_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* The magnitude the multipliers read: the largest exponent is an ordinary one. No float subnormal arises, so that a
  * process that flushes them gets the same bits. */
 static inline uint32_t magnitude_bits(uint32_t size, uint32_t subnormals)
@@ -143,6 +130,8 @@ static inline double moved_double(double value)
 #define JOIN_(x, y) x##_##y
 #define JOIN(x, y) JOIN_(x, y)
 #define NAME(x) JOIN(x, PATH)
+
+#define KERNEL "mac_kernel.h"
 
 /* Plain C, doubles: any machine. */
 #define PATH portable
@@ -193,20 +182,9 @@ static inline double moved_double(double value)
 #include <arm_neon.h>
 
 #define PATH neon
-#define TARGET
 #define MR 4
-#define LANES 4
 #define VECTORS 4
-#define VEC float32x4_t
-#define LOAD(p) vld1q_f32(p)
-#define SPREAD(x) vdupq_n_f32(x)
-#define SIZE_OF(v) vabsq_f32(v)
-#define ADD_BITS(p, v) \
-    vst1q_s32(p, vaddq_s32(vld1q_s32(p), vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS))))
-#define TERM(a, b, sum) vfmaq_f32(sum, a, b)
-#define KEPT_TERM(a, b, size, threshold, sum) \
-    vfmaq_f32(sum, a, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(b), vcgeq_f32(size, threshold))))
-#include "mac_kernel.h"
+#include "mac_neon.h"
 #endif
 
 /* Paths, best last. */

@@ -1,4 +1,4 @@
-/* The vector operations of a path of mac.c: AVX2, with PATH, MR and VECTORS defined. No include guard on purpose. */
+/* The vector operations of a path: AVX2, with PATH, MR and VECTORS and KERNEL defined. No include guard on purpose. */
 #define TARGET AVX2_TARGET
 #define LANES 8
 #define VEC __m256
@@ -19,4 +19,4 @@
 #define TERM(a, b, sum) _mm256_fmadd_ps(a, b, sum)
 #define KEPT_TERM(a, b, size, threshold, sum) \
     _mm256_fmadd_ps(a, _mm256_and_ps(b, _mm256_cmp_ps(size, threshold, _CMP_GE_OQ)), sum)
-#include "mac_kernel.h"
+#include KERNEL

@@ -1,4 +1,4 @@
-/* The vector operations of a path of mac.c: AVX-512, with PATH, MR and VECTORS defined. No include guard on purpose. */
+/* The vector operations of a path: AVX-512, with PATH, MR and VECTORS and KERNEL defined. No include guard on purpose. */
 #define TARGET AVX512_TARGET
 #define LANES 16
 #define VEC __m512
@@ -18,4 +18,4 @@
 #define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
 #define KEPT_TERM(a, b, size, threshold, sum) \
     _mm512_mask3_fmadd_ps(a, b, sum, _mm512_cmp_ps_mask(size, threshold, _CMP_GE_OQ))
-#include "mac_kernel.h"
+#include KERNEL

@@ -466,23 +466,4 @@ TARGET static void NAME(settle)(const double *units, const double *lost, double 
     }
 }
 
-#undef PATH
-#undef TARGET
-#undef MR
-#undef NR
-#undef LANES
-#undef VECTORS
-#undef VEC
-#undef LOAD
-#undef SPREAD
-#undef SIZE_OF
-#undef TERM
-#undef KEPT_TERM
-#undef ADD_BITS
-#undef AT_MOST_MASK
-#undef HALVES
-#undef STORE
-#undef LARGER
-#undef AT_LEAST_ANY
-#undef EACH
-#undef UNROLLED
+#include "vector_end.h"

@@ -3,6 +3,7 @@
  *
  * Everything is integer arithmetic on bits and exact or correctly rounded doubles, so that paths agree.
  */
+#include "bits.h"
 #include "crew.h"
 
 #include <math.h>
@@ -17,31 +18,8 @@
 #define JOIN(x, y) JOIN_(x, y)
 #define NAME(x) JOIN(x, PATH)
 #define EXPORT __attribute__((visibility("default")))
-#define INLINE static inline __attribute__((always_inline))
 #define AXES 5
 #define VECTOR_TERMS 8 /* of a vector product, which are added together */
-
-INLINE float as_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-INLINE uint32_t as_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* What the multipliers read: the largest exponent is an ordinary one. */
-INLINE float operand(uint32_t half)
-{
-    uint32_t size = half & 0x7FFFu, small = as_bits((float)(int32_t)size * 0x1p-24f);
-    uint32_t normal = (size << 13) + (112u << 23);
-    return as_float((size < 0x400u ? small : normal) | (half & 0x8000u) << 16);
-}
 
 /* What planar work reads: infinities are infinite, and a NaN is +infinity. */
 INLINE float read_half(uint32_t half)
@@ -96,21 +74,6 @@ INLINE uint16_t capped_half(double value, double ceiling)
     return fabs(value) >= ceiling ? (uint16_t)((half & 0x8000u) | 0x7C00u) : half;
 }
 
-/* The same for a sum or product of two fp16 numbers in single precision. Its 24 bits hold a product, and a sum of
- * numbers whose exponents are at most 13 apart; further apart the smaller one is less than half of half a step of the
- * larger, and no rounding of their sum reaches a tie. */
-INLINE uint16_t rounded_single(float value, int twice)
-{
-    float size = fabsf(value), short_size;
-    uint32_t bits = as_bits(size), sign = as_bits(value) >> 16 & 0x8000u, eleven = (bits + (1u << 12)) >> 13;
-    uint32_t half = eleven - (112u << 10), small;
-    short_size = twice ? as_float(eleven << 13) : size;
-    small = (uint32_t)(int32_t)((size < 0x1p-14f ? short_size : 0.0f) * 0x1p24f + 0.5f);
-    half = size < 0x1p-14f ? small : half;
-    half = size >= 65520.0f ? 0x7C00u : half;
-    return (uint16_t)(size == size ? half | sign : 0u);
-}
-
 /* A sum of two numbers with the bits of fp16, rounded to such a number; an indeterminate one is +0. Below 2^-14 a sum
  * counts steps of 2^-24 as its terms do, and needs no rounding; there is no upper end but infinity itself. */
 INLINE float sum_step(float value)
@@ -119,18 +82,6 @@ INLINE float sum_step(float value)
     uint32_t bits = as_bits(value), eleven = (bits + (1u << 12)) & ~0x1FFFu;
     eleven = size < 0x1p-14f || size == INFINITY ? bits : eleven;
     return size == size ? as_float(eleven) : 0.0f;
-}
-
-/* The same for a single-precision sum, which is infinite from 2^15 on; a sum of zero is +0. */
-INLINE uint16_t settled_half(float value)
-{
-    float size = fabsf(value);
-    uint32_t bits = as_bits(size), sign = as_bits(value) >> 16 & 0x8000u;
-    uint32_t half = ((bits + (1u << 12)) >> 13) - (112u << 10);
-    uint32_t small = (uint32_t)(int32_t)((size < 0x1p-14f ? size : 0.0f) * 0x1p24f + 0.5f);
-    half = size < 0x1p-14f ? small : half;
-    half = size < 32768.0f ? half : 0x7C00u;
-    return (uint16_t)(half ? half | sign : 0u);
 }
 
 #define PATH portable

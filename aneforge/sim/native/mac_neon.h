@@ -1,0 +1,18 @@
+/* The vector operations of a path: NEON, with PATH, MR, VECTORS and KERNEL defined. No include guard on purpose. */
+#define TARGET
+#define LANES 4
+#define VEC float32x4_t
+#define LOAD(p) vld1q_f32(p)
+#define STORE(p, v) vst1q_f32(p, v)
+#define SPREAD(x) vdupq_n_f32(x)
+#define SIZE_OF(v) vabsq_f32(v)
+#define LARGER(x, y) vmaxq_f32(x, y)
+#define HALVES(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
+/* Not below it: true for a NaN too. */
+#define AT_LEAST_ANY(v, limit) (vminvq_u32(vcltq_f32(v, vdupq_n_f32(limit))) == 0)
+#define ADD_BITS(p, v) \
+    vst1q_s32(p, vaddq_s32(vld1q_s32(p), vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS))))
+#define TERM(a, b, sum) vfmaq_f32(sum, a, b)
+#define KEPT_TERM(a, b, size, threshold, sum) \
+    vfmaq_f32(sum, a, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(b), vcgeq_f32(size, threshold))))
+#include KERNEL

@@ -1,0 +1,386 @@
+/* One path of packed.c: included once for each instruction set, with PATH, TARGET, MR, NR or LANES and VECTORS, and the
+ * vector operations defined. No include guard on purpose. */
+
+#if !PLAIN
+#define NR (LANES * VECTORS)
+#endif
+#define EACH(index, count) for (ptrdiff_t index = 0; index < (count); index++)
+#define UNROLLED(index, count) _Pragma("GCC unroll 16") for (int index = 0; index < (count); index++)
+
+/* Finite fp16 numbers in single precision, `count` rounded up to whole vectors. */
+TARGET INLINE void NAME(read_line)(const uint16_t *in, float *out, ptrdiff_t count)
+{
+#ifdef HALVES
+    for (ptrdiff_t j = 0; j < count; j += LANES)
+        STORE(out + j, HALVES(in + j));
+#else
+    EACH(j, count)
+        out[j] = operand(in[j]);
+#endif
+}
+
+/* Rows of a chunk from their stored panel: [terms][MR], in units and one step further from zero for exact sums. */
+TARGET static void NAME(read_rows)(const uint16_t *in, ptrdiff_t terms, int exact, float *out)
+{
+    EACH(block, terms * MR / 16) {
+        float *own = out + block * 16;
+        NAME(read_line)(in + block * 16, own, 16);
+        if (exact)
+            EACH(j, 16) {
+                uint32_t bits = as_bits(own[j] * UNITS);
+                own[j] = as_float(bits + (PLAIN ? 0u : (bits & 0x7FFFFFFFu) != 0));
+            }
+    }
+    for (ptrdiff_t j = terms * MR / 16 * 16; j < terms * MR; j++) {
+        uint32_t bits = as_bits(operand(in[j]) * (exact ? UNITS : 1.0f));
+        out[j] = as_float(bits + (exact && !PLAIN ? (bits & 0x7FFFFFFFu) != 0 : 0u));
+    }
+}
+
+/* What a panel of columns reads of a map for some terms, gathered: [terms][NR]; and its figures for exact sums. */
+TARGET static void NAME(gather)(const uint16_t *map, const ptrdiff_t *offsets, ptrdiff_t terms, const Segments *segments,
+                                int exact, float *out, float *most, uint8_t *low)
+{
+    uint16_t edge[NR + 16] = {0};
+    uint32_t largest[NR] = {0};
+    EACH(term, terms) {
+        const uint16_t *in = map + offsets[term];
+        float *own = out + term * NR;
+        if (segments->copied) {
+            memcpy(edge, in + segments->offset[0], (size_t)segments->length[0] * sizeof *edge);
+            NAME(read_line)(edge, own, NR);
+        } else {
+            if (segments->partial)
+                memset(own, 0, NR * sizeof *own);
+            EACH(part, segments->count)
+                NAME(read_line)(in + segments->offset[part], own + segments->start[part], segments->length[part]);
+        }
+    }
+    if (!exact)
+        return;
+    EACH(term, terms) {
+        const float *own = out + term * NR;
+        uint32_t least = ~0u;
+        EACH(j, NR) {
+            uint32_t size = as_bits(own[j]) & 0x7FFFFFFFu, before = size - 1u;
+            largest[j] = size > largest[j] ? size : largest[j];
+            least = before < least ? before : least;
+        }
+        low[term] = least == ~0u ? NO_FIELD : field_of(least + 1u);
+        if (term % GROUP == GROUP - 1 || term == terms - 1) {
+            uint32_t all = 0;
+            EACH(j, NR)
+                all = largest[j] > all ? largest[j] : all;
+            most[term / GROUP] = as_float(all);
+            memset(largest, 0, sizeof largest);
+        }
+    }
+}
+
+/* Some terms of a stored panel of columns: [terms][NR]. */
+TARGET static void NAME(read_columns)(const uint16_t *in, ptrdiff_t terms, float *out)
+{
+    EACH(term, terms)
+        NAME(read_line)(in + term * NR, out + term * NR, NR);
+}
+
+#if PLAIN
+
+/* Exact sums of MR x NR, in doubles, every product held against the threshold of its row. */
+TARGET static void NAME(sum_exact)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches, int narrow,
+                                   int32_t *sums)
+{
+    (void)narrow;
+    EACH(r, MR) {
+        int32_t *own = sums + r * NR;
+        EACH(term, ends[stretches - 1]) {
+            double left = (double)a[term * MR + r];
+            float threshold = threshold_of(a[term * MR + r]);
+            const float *right = b + term * NR;
+            EACH(j, NR) {
+                double value = left * (double)right[j];
+                int32_t rounded = (int32_t)(value + copysign(0.5, value));
+                own[j] += fabsf(right[j]) >= threshold ? rounded : 0;
+            }
+        }
+    }
+}
+
+TARGET static void NAME(sum_fast)(const float *a, const float *b, ptrdiff_t terms, int narrow, float *sums)
+{
+    (void)narrow;
+    EACH(term, terms) EACH(r, MR) {
+        float left = a[term * MR + r];
+        EACH(j, NR)
+            sums[r * NR + j] += left * b[term * NR + j];
+    }
+}
+
+#else
+
+/* Exact sums of `rows` x `vectors` without comparisons; `b` lies in fp16 where `halves` is given. */
+TARGET INLINE void NAME(free_sums)(const float *a, const float *b, const uint16_t *halves, const int32_t *ends,
+                                   ptrdiff_t stretches, const int rows, const int vectors, int32_t *sums)
+{
+    ptrdiff_t term = 0;
+    EACH(stretch, stretches) {
+        VEC total[MR][VECTORS], right[VECTORS];
+        UNROLLED(r, rows)
+            UNROLLED(v, vectors)
+                total[r][v] = SPREAD(MAGIC);
+        for (; term < ends[stretch]; term++) {
+            UNROLLED(v, vectors)
+                right[v] = halves ? HALVES(halves + term * NR + v * LANES) : LOAD(b + term * NR + v * LANES);
+            UNROLLED(r, rows) {
+                VEC left = SPREAD(a[term * MR + r]);
+                UNROLLED(v, vectors)
+                    total[r][v] = TERM(left, right[v], total[r][v]);
+            }
+        }
+        UNROLLED(r, rows)
+            UNROLLED(v, vectors)
+                ADD_BITS(sums + r * NR + v * LANES, total[r][v]);
+    }
+}
+
+TARGET static void NAME(sum_exact)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches, int narrow,
+                                   int32_t *sums)
+{
+    if (narrow)
+        NAME(free_sums)(a, b, NULL, ends, stretches, MR, (VECTORS + 1) / 2, sums);
+    else
+        NAME(free_sums)(a, b, NULL, ends, stretches, MR, VECTORS, sums);
+}
+
+/* A few rows: numbers of b are used once or twice, as they are stored. */
+TARGET static void NAME(sum_few)(const float *a, const uint16_t *b, const int32_t *ends, ptrdiff_t stretches, int rows,
+                                 int32_t *sums)
+{
+    if (rows == 1)
+        NAME(free_sums)(a, NULL, b, ends, stretches, 1, VECTORS, sums);
+    else if (rows == 2)
+        NAME(free_sums)(a, NULL, b, ends, stretches, 2, VECTORS, sums);
+    else
+        NAME(free_sums)(a, NULL, b, ends, stretches, FEW, VECTORS, sums);
+}
+
+/* The same with a comparison of every product. */
+TARGET static void NAME(sum_compared)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches,
+                                      float *thresholds, int32_t *sums)
+{
+    ptrdiff_t term = 0;
+    EACH(place, ends[stretches - 1] * MR)
+        thresholds[place] = threshold_of(a[place]);
+    EACH(stretch, stretches) {
+        VEC total[MR][VECTORS], right[VECTORS], size[VECTORS];
+        UNROLLED(r, MR)
+            UNROLLED(v, VECTORS)
+                total[r][v] = SPREAD(MAGIC);
+        for (; term < ends[stretch]; term++) {
+            UNROLLED(v, VECTORS) {
+                right[v] = LOAD(b + term * NR + v * LANES);
+                size[v] = SIZE_OF(right[v]);
+            }
+            UNROLLED(r, MR) {
+                VEC left = SPREAD(a[term * MR + r]), threshold = SPREAD(thresholds[term * MR + r]);
+                UNROLLED(v, VECTORS)
+                    total[r][v] = KEPT_TERM(left, right[v], size[v], threshold, total[r][v]);
+            }
+        }
+        UNROLLED(r, MR)
+            UNROLLED(v, VECTORS)
+                ADD_BITS(sums + r * NR + v * LANES, total[r][v]);
+    }
+}
+
+/* Takes the dropped products of one term out of sums that have them: `a` and `sums` of its rows, `b` and `low` of its
+ * columns. */
+TARGET static void NAME(take_out)(const float *a, const float *b, uint8_t low, int rows, int32_t *sums)
+{
+    EACH(r, rows) {
+        uint32_t size = as_bits(a[r]) & 0x7FFFFFFFu;
+        if (!size || field_of(size - (16u << 23)) + low > LAST_DROPPED)
+            continue;
+        float left = a[r], threshold = threshold_of(left);
+        int32_t *own = sums + r * NR;
+        EACH(j, NR) {
+            int32_t part = (int32_t)as_bits(__builtin_fmaf(left, b[j], MAGIC)) - MAGIC_BITS;
+            own[j] -= fabsf(b[j]) < threshold ? part : 0;
+        }
+    }
+}
+
+/* The terms of a chunk in which a product may be dropped, in order. */
+TARGET static ptrdiff_t NAME(find_dropped)(const uint8_t *a_low, const uint8_t *b_low, ptrdiff_t terms, int16_t *list)
+{
+    uint8_t flags[KC + 8];
+    ptrdiff_t count = 0;
+    EACH(term, terms)
+        flags[term] = (uint8_t)(a_low[term] + b_low[term]) <= LAST_DROPPED;
+    memset(flags + terms, 0, 8);
+    for (ptrdiff_t term = 0; term < terms; term += 8) {
+        uint64_t word;
+        memcpy(&word, flags + term, sizeof word);
+        if (word)
+            EACH(lane, 8) {
+                list[count] = (int16_t)(term + lane);
+                count += flags[term + lane];
+            }
+    }
+    return count;
+}
+
+TARGET INLINE void NAME(single_sums)(const float *a, const float *b, const uint16_t *halves, ptrdiff_t terms,
+                                     const int rows, const int vectors, float *sums)
+{
+    VEC total[MR][VECTORS], right[VECTORS];
+    UNROLLED(r, rows)
+        UNROLLED(v, vectors)
+            total[r][v] = LOAD(sums + r * NR + v * LANES);
+    EACH(term, terms) {
+        UNROLLED(v, vectors)
+            right[v] = halves ? HALVES(halves + term * NR + v * LANES) : LOAD(b + term * NR + v * LANES);
+        UNROLLED(r, rows) {
+            VEC left = SPREAD(a[term * MR + r]);
+            UNROLLED(v, vectors)
+                total[r][v] = TERM(left, right[v], total[r][v]);
+        }
+    }
+    UNROLLED(r, rows)
+        UNROLLED(v, vectors)
+            STORE(sums + r * NR + v * LANES, total[r][v]);
+}
+
+TARGET static void NAME(sum_fast)(const float *a, const float *b, ptrdiff_t terms, int narrow, float *sums)
+{
+    if (narrow)
+        NAME(single_sums)(a, b, NULL, terms, MR, (VECTORS + 1) / 2, sums);
+    else
+        NAME(single_sums)(a, b, NULL, terms, MR, VECTORS, sums);
+}
+
+TARGET static void NAME(sum_few_fast)(const float *a, const uint16_t *b, ptrdiff_t terms, int rows, float *sums)
+{
+    if (rows == 1)
+        NAME(single_sums)(a, NULL, b, terms, 1, VECTORS, sums);
+    else if (rows == 2)
+        NAME(single_sums)(a, NULL, b, terms, 2, VECTORS, sums);
+    else
+        NAME(single_sums)(a, NULL, b, terms, FEW, VECTORS, sums);
+}
+
+#endif
+
+/* The exact sums of one tile and chunk. */
+TARGET static void NAME(tile)(const Chunk *chunk, int32_t *sums)
+{
+    int32_t ends[KC + 1];
+    ptrdiff_t stretches = cut_stretches(chunk, ends);
+#if PLAIN
+    NAME(sum_exact)(chunk->a, chunk->b, ends, stretches, chunk->narrow, sums);
+#else
+    int16_t dropped[KC + 8];
+    ptrdiff_t count = NAME(find_dropped)(chunk->a_low, chunk->b_low, chunk->terms, dropped);
+    if (count * 3 > chunk->terms) { /* comparing every product takes less time than taking so many out again */
+        if (chunk->halves)
+            NAME(read_columns)(chunk->halves, chunk->terms, chunk->room);
+        NAME(sum_compared)(chunk->a, chunk->halves ? chunk->room : chunk->b, ends, stretches, chunk->thresholds, sums);
+        return;
+    }
+    if (chunk->halves)
+        NAME(sum_few)(chunk->a, chunk->halves, ends, stretches, chunk->rows, sums);
+    else
+        NAME(sum_exact)(chunk->a, chunk->b, ends, stretches, chunk->narrow, sums);
+    EACH(each, count) {
+        ptrdiff_t term = dropped[each];
+        const float *b = chunk->b + term * NR;
+        if (chunk->halves) {
+            NAME(read_line)(chunk->halves + term * NR, chunk->room, NR);
+            b = chunk->room;
+        }
+        NAME(take_out)(chunk->a + term * MR, b, chunk->b_low[term], chunk->rows, sums);
+    }
+#endif
+}
+
+/* The single-precision sums of one tile and chunk. */
+TARGET static void NAME(fast_tile)(const Chunk *chunk, float *sums)
+{
+#if !PLAIN
+    if (chunk->halves) {
+        NAME(sum_few_fast)(chunk->a, chunk->halves, chunk->terms, chunk->rows, sums);
+        return;
+    }
+#endif
+    NAME(sum_fast)(chunk->a, chunk->b, chunk->terms, chunk->narrow, sums);
+}
+
+/* A line of exact sums on top of its start value as fp16: half away. What lies beyond the 24 highest bits of a sum is
+ * beyond half a step of the result. */
+TARGET INLINE uint16_t NAME(settled_units)(int32_t units)
+{
+    uint32_t size = (uint32_t)(units < 0 ? -units : units), high = size >= 1u << 24 ? size & ~0x7Fu : size;
+    float value = (float)(int32_t)high * 0x1p-16f;
+    return settled_half(units < 0 ? -value : value);
+}
+
+TARGET static void NAME(settle_exact)(const int32_t *sums, const int32_t *starts, ptrdiff_t step, uint16_t *out)
+{
+    if (step)
+        EACH(j, NR)
+            out[j] = NAME(settled_units)(sums[j] + starts[j]);
+    else {
+        int32_t start = *starts;
+        EACH(j, NR)
+            out[j] = NAME(settled_units)(sums[j] + start);
+    }
+}
+
+TARGET static void NAME(settle_fast)(const float *sums, const float *starts, ptrdiff_t step, uint16_t *out)
+{
+    if (step)
+        EACH(j, NR)
+            out[j] = settled_half(sums[j] + starts[j]);
+    else {
+        float start = *starts;
+        EACH(j, NR)
+            out[j] = settled_half(sums[j] + start);
+    }
+}
+
+/* The two outputs of each Winograd tile from the sums of its four positions, `apart` numbers from each other. */
+TARGET static void NAME(settle_pairs)(const int32_t *sums, ptrdiff_t apart, int32_t start, uint16_t *even, uint16_t *odd)
+{
+    EACH(j, NR) {
+        int32_t second = sums[apart + j] + start, third = sums[2 * apart + j];
+        even[j] = NAME(settled_units)(sums[j] + second + third);
+        odd[j] = NAME(settled_units)(second - third - sums[3 * apart + j]);
+    }
+}
+
+/* The four transformed lines of a padded line of a map, whose even and odd numbers are given (N56). */
+TARGET static void NAME(turn_line)(const uint16_t *even, const uint16_t *odd, ptrdiff_t tiles, ptrdiff_t apart,
+                                   uint16_t *out)
+{
+    EACH(tile, tiles) {
+        float first = operand(even[tile]), second = operand(odd[tile]);
+        float third = operand(even[tile + 1]), fourth = operand(odd[tile + 1]);
+        out[tile] = rounded_single(first - third, 0);
+        out[apart + tile] = rounded_single(second + third, 0);
+        out[2 * apart + tile] = rounded_single(third - second, 0);
+        out[3 * apart + tile] = rounded_single(second - fourth, 0);
+    }
+}
+
+/* The largest magnitude among some fp16 numbers, as bits. */
+TARGET static uint32_t NAME(peak)(const uint16_t *in, ptrdiff_t count)
+{
+    uint16_t most = 0;
+    EACH(i, count) {
+        uint16_t size = in[i] & 0x7FFFu;
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+#include "vector_end.h"
