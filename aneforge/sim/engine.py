@@ -71,6 +71,11 @@ class Engine:
             reciprocal_divide=has("reciprocal_divide"),
         )
 
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether weights are laid out for the C form, which has no chip that reads subnormals as zero."""
+        return native.available() and not self.flush_subnormals
+
     def products(self, a: Array, b: Array, bias: Array | None = None) -> Array:
         """``a @ b + bias`` of [rows, depth] and [depth, columns], as the engine, or the fast mode, gives it (fp16)."""
         if self.fast:
@@ -82,6 +87,10 @@ class Engine:
     def stacked_products(self, a: Array, b: Array) -> Array:
         """The products of two stacks of matrices, matrix by matrix."""
         left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        if self.keeps_weights and left.size and right.size:
+            inside = native.products_inside(left, right, self.fast)
+            if inside is not None:
+                return inside
         if self.fast:
             return stacked_fast(left, right)
         if self.tile_losses or not native.available() or not left.size:

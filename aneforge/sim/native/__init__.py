@@ -7,6 +7,7 @@ bit of any result. The library is loaded on first use.
 
 from aneforge.sim.native.contraction import accumulate, products, settled, stacked_products
 from aneforge.sim.native.library import available, paths, settings, threads, why_not
+from aneforge.sim.native.packed import convolve, multiply, products_inside, store_kernels, store_matrix
 from aneforge.sim.native.planar import (
     gained,
     has_special,
@@ -25,20 +26,25 @@ from aneforge.sim.native.planar import (
 __all__ = [
     "accumulate",
     "available",
+    "convolve",
     "gained",
     "has_special",
     "line_sums",
     "looked_up",
+    "multiply",
     "narrowed",
     "operands",
     "paired",
     "patches",
     "paths",
     "products",
+    "products_inside",
     "settings",
     "settled",
     "settled_single",
     "stacked_products",
+    "store_kernels",
+    "store_matrix",
     "stored",
     "threads",
     "vector_products",

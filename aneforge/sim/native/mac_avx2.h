@@ -16,6 +16,15 @@
     _mm256_storeu_si256((__m256i *)(p), \
                         _mm256_add_epi32(_mm256_loadu_si256((__m256i *)(p)), \
                                          _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(MAGIC_BITS))))
+/* Takes the whole numbers that accumulators hold out of sums, where sizes are below a threshold. */
+#define TAKE_BITS(p, v, size, threshold) \
+    _mm256_storeu_si256( \
+        (__m256i *)(p), \
+        _mm256_sub_epi32(_mm256_loadu_si256((__m256i *)(p)), \
+                         _mm256_and_si256(_mm256_castps_si256(_mm256_cmp_ps(size, threshold, _CMP_LT_OQ)), \
+                                          _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(MAGIC_BITS)))))
+/* For 64 flags, which are zero or one, a mask. */
+#define FLAG_MASK(p) (mask_of_flags(p) | mask_of_flags((p) + 32) << 32)
 #define TERM(a, b, sum) _mm256_fmadd_ps(a, b, sum)
 #define KEPT_TERM(a, b, size, threshold, sum) \
     _mm256_fmadd_ps(a, _mm256_and_ps(b, _mm256_cmp_ps(size, threshold, _CMP_GE_OQ)), sum)

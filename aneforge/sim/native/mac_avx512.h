@@ -15,6 +15,14 @@
 #define ADD_BITS(p, v) \
     _mm512_storeu_si512(p, _mm512_add_epi32(_mm512_loadu_si512(p), _mm512_sub_epi32(_mm512_castps_si512(v), \
                                                                                    _mm512_set1_epi32(MAGIC_BITS))))
+/* Takes the whole numbers that accumulators hold out of sums, where sizes are below a threshold. */
+#define TAKE_BITS(p, v, size, threshold) \
+    _mm512_storeu_si512(p, _mm512_mask_sub_epi32(_mm512_loadu_si512(p), \
+                                                 _mm512_cmp_ps_mask(size, threshold, _CMP_LT_OQ), _mm512_loadu_si512(p), \
+                                                 _mm512_sub_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(MAGIC_BITS))))
+/* For 64 flags, which are zero or one, a mask. */
+#define FLAG_MASK(p) _mm512_test_epi8_mask(_mm512_loadu_si512(p), _mm512_loadu_si512(p))
+#define SQUEEZE_BELOW(out, p, limit, first) squeezed_below(out, p, limit, first)
 #define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
 #define KEPT_TERM(a, b, size, threshold, sum) \
     _mm512_mask3_fmadd_ps(a, b, sum, _mm512_cmp_ps_mask(size, threshold, _CMP_GE_OQ))

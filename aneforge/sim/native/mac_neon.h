@@ -12,6 +12,11 @@
 #define AT_LEAST_ANY(v, limit) (vminvq_u32(vcltq_f32(v, vdupq_n_f32(limit))) == 0)
 #define ADD_BITS(p, v) \
     vst1q_s32(p, vaddq_s32(vld1q_s32(p), vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS))))
+/* Takes the whole numbers that accumulators hold out of sums, where sizes are below a threshold. */
+#define TAKE_BITS(p, v, size, threshold) \
+    vst1q_s32(p, vsubq_s32(vld1q_s32(p), \
+                           vandq_s32(vreinterpretq_s32_u32(vcltq_f32(size, threshold)), \
+                                     vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS)))))
 #define TERM(a, b, sum) vfmaq_f32(sum, a, b)
 #define KEPT_TERM(a, b, size, threshold, sum) \
     vfmaq_f32(sum, a, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(b), vcgeq_f32(size, threshold))))

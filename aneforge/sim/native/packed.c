@@ -125,6 +125,24 @@ static ptrdiff_t cut_stretches(const Chunk *chunk, int32_t *ends)
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")))
 #endif
 
+/* A bit for each of 32 flags, which are zero or one. */
+__attribute__((target("avx2"))) INLINE uint64_t mask_of_flags(const uint8_t *flags)
+{
+    __m256i some = _mm256_loadu_si256((const __m256i *)flags);
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(some, _mm256_setzero_si256()));
+}
+
+/* Stores the places, from `first` on, of those of eight numbers that are not zero and whose bits without the sign are
+ * below a limit; gives how many. */
+AVX512_TARGET INLINE ptrdiff_t squeezed_below(int32_t *out, const void *numbers, uint32_t limit, int32_t first)
+{
+    __m256i size = _mm256_and_si256(_mm256_loadu_si256(numbers), _mm256_set1_epi32(0x7FFFFFFF));
+    __mmask8 mask = _mm256_cmplt_epu32_mask(_mm256_sub_epi32(size, _mm256_set1_epi32(1)), _mm256_set1_epi32((int32_t)limit));
+    __m256i places = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
+    _mm256_storeu_si256((__m256i *)out, _mm256_maskz_compress_epi32(mask, places));
+    return __builtin_popcount(mask);
+}
+
 #define PATH avx2
 #define MR 4
 #define VECTORS 2

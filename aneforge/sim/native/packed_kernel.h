@@ -193,31 +193,29 @@ TARGET static void NAME(sum_compared)(const float *a, const float *b, const int3
     }
 }
 
-/* Takes the dropped products of one term out of sums that have them: `a` and `sums` of its rows, `b` and `low` of its
- * columns. */
-TARGET static void NAME(take_out)(const float *a, const float *b, uint8_t low, int rows, int32_t *sums)
+/* Takes the dropped products of one number of a row and a line of columns out of sums that have them. */
+TARGET INLINE void NAME(take_out)(float left, const float *b, int32_t *sums)
 {
-    EACH(r, rows) {
-        uint32_t size = as_bits(a[r]) & 0x7FFFFFFFu;
-        if (!size || field_of(size - (16u << 23)) + low > LAST_DROPPED)
-            continue;
-        float left = a[r], threshold = threshold_of(left);
-        int32_t *own = sums + r * NR;
-        EACH(j, NR) {
-            int32_t part = (int32_t)as_bits(__builtin_fmaf(left, b[j], MAGIC)) - MAGIC_BITS;
-            own[j] -= fabsf(b[j]) < threshold ? part : 0;
-        }
+    VEC value = SPREAD(left), threshold = SPREAD(threshold_of(left));
+    UNROLLED(v, VECTORS) {
+        VEC right = LOAD(b + v * LANES);
+        TAKE_BITS(sums + v * LANES, TERM(value, right, SPREAD(MAGIC)), SIZE_OF(right), threshold);
     }
 }
 
 /* The terms of a chunk in which a product may be dropped, in order. */
-TARGET static ptrdiff_t NAME(find_dropped)(const uint8_t *a_low, const uint8_t *b_low, ptrdiff_t terms, int16_t *list)
+TARGET static ptrdiff_t NAME(find_terms)(const uint8_t *a_low, const uint8_t *b_low, ptrdiff_t terms, int16_t *list)
 {
-    uint8_t flags[KC + 8];
+    uint8_t flags[KC + 64];
     ptrdiff_t count = 0;
     EACH(term, terms)
         flags[term] = (uint8_t)(a_low[term] + b_low[term]) <= LAST_DROPPED;
-    memset(flags + terms, 0, 8);
+    memset(flags + terms, 0, 64);
+#ifdef FLAG_MASK
+    for (ptrdiff_t term = 0; term < terms; term += 64)
+        for (uint64_t mask = FLAG_MASK(flags + term); mask; mask &= mask - 1)
+            list[count++] = (int16_t)(term + __builtin_ctzll(mask));
+#else
     for (ptrdiff_t term = 0; term < terms; term += 8) {
         uint64_t word;
         memcpy(&word, flags + term, sizeof word);
@@ -227,7 +225,30 @@ TARGET static ptrdiff_t NAME(find_dropped)(const uint8_t *a_low, const uint8_t *
                 count += flags[term + lane];
             }
     }
+#endif
     return count;
+}
+
+/* The numbers of rows, as places in a chunk, whose products in those terms may be dropped: in front of columns whose
+ * smallest exponent fields are `low`. */
+TARGET static ptrdiff_t NAME(find_numbers)(const float *a, const uint8_t *low, const int16_t *terms, ptrdiff_t count,
+                                           int rows, int32_t *list)
+{
+    ptrdiff_t all = 0;
+    EACH(each, count) {
+        ptrdiff_t term = terms[each];
+        uint32_t limit = ((uint32_t)(LAST_DROPPED + 1 + 128 - low[term]) << 23) - 1u;
+#ifdef SQUEEZE_BELOW
+        (void)rows;
+        all += SQUEEZE_BELOW(list + all, (const void *)(a + term * MR), limit, (int32_t)(term * MR));
+#else
+        EACH(r, rows) {
+            list[all] = (int32_t)(term * MR + r);
+            all += (as_bits(a[term * MR + r]) & 0x7FFFFFFFu) - 1u < limit;
+        }
+#endif
+    }
+    return all;
 }
 
 TARGET INLINE void NAME(single_sums)(const float *a, const float *b, const uint16_t *halves, ptrdiff_t terms,
@@ -279,8 +300,9 @@ TARGET static void NAME(tile)(const Chunk *chunk, int32_t *sums)
 #if PLAIN
     NAME(sum_exact)(chunk->a, chunk->b, ends, stretches, chunk->narrow, sums);
 #else
-    int16_t dropped[KC + 8];
-    ptrdiff_t count = NAME(find_dropped)(chunk->a_low, chunk->b_low, chunk->terms, dropped);
+    int16_t terms[KC + 8];
+    int32_t numbers[KC * MR / 3 + 2 * MR];
+    ptrdiff_t count = NAME(find_terms)(chunk->a_low, chunk->b_low, chunk->terms, terms);
     if (count * 3 > chunk->terms) { /* comparing every product takes less time than taking so many out again */
         if (chunk->halves)
             NAME(read_columns)(chunk->halves, chunk->terms, chunk->room);
@@ -291,14 +313,15 @@ TARGET static void NAME(tile)(const Chunk *chunk, int32_t *sums)
         NAME(sum_few)(chunk->a, chunk->halves, ends, stretches, chunk->rows, sums);
     else
         NAME(sum_exact)(chunk->a, chunk->b, ends, stretches, chunk->narrow, sums);
+    count = NAME(find_numbers)(chunk->a, chunk->b_low, terms, count, chunk->rows, numbers);
     EACH(each, count) {
-        ptrdiff_t term = dropped[each];
+        ptrdiff_t place = numbers[each], term = place / MR;
         const float *b = chunk->b + term * NR;
         if (chunk->halves) {
             NAME(read_line)(chunk->halves + term * NR, chunk->room, NR);
             b = chunk->room;
         }
-        NAME(take_out)(chunk->a + term * MR, b, chunk->b_low[term], chunk->rows, sums);
+        NAME(take_out)(chunk->a[place], b, sums + place % MR * NR);
     }
 #endif
 }

@@ -17,5 +17,8 @@
 #undef STORE
 #undef LARGER
 #undef AT_LEAST_ANY
+#undef TAKE_BITS
+#undef FLAG_MASK
+#undef SQUEEZE_BELOW
 #undef EACH
 #undef UNROLLED

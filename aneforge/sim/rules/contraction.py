@@ -5,7 +5,6 @@ A maker reads an op once, decodes and lays out its weights, and returns the ops 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,13 +13,13 @@ import numpy as np
 from aneforge.engine.interpret_contraction import unpacked
 from aneforge.engine.ir import AnecError, Op
 from aneforge.engine.traits import Trait
-from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
+from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.engine import Engine
-from aneforge.sim.fast import FEW_ROWS
 from aneforge.sim.half import Window, gained, narrowed, paired
 from aneforge.sim.int8 import Integers, integer_operands
 from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
+from aneforge.sim.stored import convolution_form, matrix_form
 
 Array = np.ndarray
 _CHANNELS, _LINE = 2, 4  # where outputs lie: of a convolution, of a product
@@ -244,13 +243,8 @@ def takes_winograd(engine: Engine, op: Op) -> bool:
 
 def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int, by_winograd: bool) -> Form:
     """A kernel [outputs, depths, inputs, rows, columns], kept for one of the two forms."""
-    outputs = kernel.shape[0] // groups
-    if by_winograd and not engine.fast:
-        tiles = winograd_kernels(kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:]), groups)
-        around = ((0, 0), *zip(window.before, window.after, strict=True))
-        return lambda image, bias: winograd(np.pad(image, around), tiles, bias)
-    matrices = [engine.prepare_matrix(matrix) for matrix in kernel.reshape(groups, outputs, -1)]
-    return lambda image, bias: direct(image, matrices, bias, window, engine.products)
+    flat = kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:])
+    return convolution_form(engine, flat, window, groups, by_winograd)
 
 
 def _reads_planes(op: Op) -> bool:
@@ -285,9 +279,7 @@ def _laid_holes(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     stride, dilation = attrs["strides"], attrs["dilation_rates"]
     sizes, pads, groups = attrs["kernel_sizes"], attrs["explicit_padding"], attrs["groups"]
     turned = _turned_kernel(kernel, groups)
-    outputs = turned.shape[0] // groups
-    matrices = [engine.prepare_matrix(matrix) for matrix in turned.reshape(groups, outputs, -1)]
-    window = Window(tuple(sizes[1:]), dilation=tuple(dilation[1:]))
+    form = _plane_form(engine, turned, Window(tuple(sizes[1:]), dilation=tuple(dilation[1:])), groups, False)
     reach = [dilation[axis] * (sizes[axis] - 1) for axis in range(3)]
 
     def call(x: Array, bias: Array | None) -> Array:
@@ -297,7 +289,7 @@ def _laid_holes(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
         result = np.empty(shape, np.float16)
         for image, depth in np.ndindex(shape[:2]):
             read = spread[image, depth : depth + reach[0] + 1 : dilation[0]]
-            result[image, depth] = direct(_stacked(read, groups), matrices, bias, window, engine.products)
+            result[image, depth] = form(_stacked(read, groups), bias)
         return result
 
     return call
@@ -336,12 +328,10 @@ def _linear(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array
 
 
 def _laid_matrix(engine: Engine, op: Op, weight: Array, shape: Shape) -> Form:
-    matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)
-    if math.prod(shape[:-1]) > FEW_ROWS:
-        matrix = engine.prepare_matrix(matrix)
+    form = matrix_form(engine, weight[0, 0, :, 0, :])
 
     def call(x: Array, bias: Array | None) -> Array:
-        return engine.products(np.ascontiguousarray(x.reshape(-1, x.shape[4])), matrix, bias).reshape(shape)
+        return form(np.ascontiguousarray(x.reshape(-1, x.shape[4])), bias).reshape(shape)
 
     return call
 
