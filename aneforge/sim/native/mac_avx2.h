@@ -16,6 +16,13 @@
     _mm256_storeu_si256((__m256i *)(p), \
                         _mm256_add_epi32(_mm256_loadu_si256((__m256i *)(p)), \
                                          _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(MAGIC_BITS))))
+/* The least magnitude whose product with a row operand in units is kept: the reciprocal of its power of two, in ones. A
+ * subnormal counts as 2^-14. */
+#define THRESHOLD(v) \
+    _mm256_min_ps(_mm256_set1_ps(0.25f), \
+                  _mm256_castsi256_ps(_mm256_sub_epi32( \
+                      _mm256_set1_epi32(254 << 23), \
+                      _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7F800000)))))
 /* Takes the whole numbers that accumulators hold out of sums, where sizes are below a threshold. */
 #define TAKE_BITS(p, v, size, threshold) \
     _mm256_storeu_si256( \

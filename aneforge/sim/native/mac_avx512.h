@@ -15,6 +15,13 @@
 #define ADD_BITS(p, v) \
     _mm512_storeu_si512(p, _mm512_add_epi32(_mm512_loadu_si512(p), _mm512_sub_epi32(_mm512_castps_si512(v), \
                                                                                    _mm512_set1_epi32(MAGIC_BITS))))
+/* The least magnitude whose product with a row operand in units is kept: the reciprocal of its power of two, in ones. A
+ * subnormal counts as 2^-14. */
+#define THRESHOLD(v) \
+    _mm512_min_ps(_mm512_set1_ps(0.25f), \
+                  _mm512_castsi512_ps(_mm512_sub_epi32( \
+                      _mm512_set1_epi32(254 << 23), \
+                      _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7F800000)))))
 /* Takes the whole numbers that accumulators hold out of sums, where sizes are below a threshold. */
 #define TAKE_BITS(p, v, size, threshold) \
     _mm512_storeu_si512(p, _mm512_mask_sub_epi32(_mm512_loadu_si512(p), \

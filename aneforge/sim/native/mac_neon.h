@@ -12,6 +12,12 @@
 #define AT_LEAST_ANY(v, limit) (vminvq_u32(vcltq_f32(v, vdupq_n_f32(limit))) == 0)
 #define ADD_BITS(p, v) \
     vst1q_s32(p, vaddq_s32(vld1q_s32(p), vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS))))
+/* The least magnitude whose product with a row operand in units is kept: the reciprocal of its power of two, in ones. A
+ * subnormal counts as 2^-14. */
+#define THRESHOLD(v) \
+    vminq_f32(vdupq_n_f32(0.25f), \
+              vreinterpretq_f32_s32(vsubq_s32(vdupq_n_s32(254 << 23), \
+                                              vandq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(0x7F800000)))))
 /* Takes the whole numbers that accumulators hold out of sums, where sizes are below a threshold. */
 #define TAKE_BITS(p, v, size, threshold) \
     vst1q_s32(p, vsubq_s32(vld1q_s32(p), \

@@ -104,6 +104,7 @@ static ptrdiff_t cut_stretches(const Chunk *chunk, int32_t *ends)
 #define JOIN(x, y) JOIN_(x, y)
 #define NAME(x) JOIN(x, PATH)
 #define KERNEL "packed_kernel.h"
+#define APART __attribute__((noinline)) /* accumulators stay in registers where nothing else is in the function */
 
 #define PATH portable
 #define TARGET

@@ -143,8 +143,8 @@ TARGET INLINE void NAME(free_sums)(const float *a, const float *b, const uint16_
     }
 }
 
-TARGET static void NAME(sum_exact)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches, int narrow,
-                                   int32_t *sums)
+TARGET APART static void NAME(sum_exact)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches,
+                                         int narrow, int32_t *sums)
 {
     if (narrow)
         NAME(free_sums)(a, b, NULL, ends, stretches, MR, (VECTORS + 1) / 2, sums);
@@ -153,7 +153,7 @@ TARGET static void NAME(sum_exact)(const float *a, const float *b, const int32_t
 }
 
 /* A few rows: numbers of b are used once or twice, as they are stored. */
-TARGET static void NAME(sum_few)(const float *a, const uint16_t *b, const int32_t *ends, ptrdiff_t stretches, int rows,
+TARGET APART static void NAME(sum_few)(const float *a, const uint16_t *b, const int32_t *ends, ptrdiff_t stretches, int rows,
                                  int32_t *sums)
 {
     if (rows == 1)
@@ -165,7 +165,7 @@ TARGET static void NAME(sum_few)(const float *a, const uint16_t *b, const int32_
 }
 
 /* The same with a comparison of every product. */
-TARGET static void NAME(sum_compared)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches,
+TARGET APART static void NAME(sum_compared)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches,
                                       float *thresholds, int32_t *sums)
 {
     ptrdiff_t term = 0;
@@ -194,9 +194,9 @@ TARGET static void NAME(sum_compared)(const float *a, const float *b, const int3
 }
 
 /* Takes the dropped products of one number of a row and a line of columns out of sums that have them. */
-TARGET INLINE void NAME(take_out)(float left, const float *b, int32_t *sums)
+TARGET INLINE void NAME(take_out)(const float *left, const float *b, int32_t *sums)
 {
-    VEC value = SPREAD(left), threshold = SPREAD(threshold_of(left));
+    VEC value = SPREAD(*left), threshold = THRESHOLD(value);
     UNROLLED(v, VECTORS) {
         VEC right = LOAD(b + v * LANES);
         TAKE_BITS(sums + v * LANES, TERM(value, right, SPREAD(MAGIC)), SIZE_OF(right), threshold);
@@ -272,7 +272,7 @@ TARGET INLINE void NAME(single_sums)(const float *a, const float *b, const uint1
             STORE(sums + r * NR + v * LANES, total[r][v]);
 }
 
-TARGET static void NAME(sum_fast)(const float *a, const float *b, ptrdiff_t terms, int narrow, float *sums)
+TARGET APART static void NAME(sum_fast)(const float *a, const float *b, ptrdiff_t terms, int narrow, float *sums)
 {
     if (narrow)
         NAME(single_sums)(a, b, NULL, terms, MR, (VECTORS + 1) / 2, sums);
@@ -280,7 +280,7 @@ TARGET static void NAME(sum_fast)(const float *a, const float *b, ptrdiff_t term
         NAME(single_sums)(a, b, NULL, terms, MR, VECTORS, sums);
 }
 
-TARGET static void NAME(sum_few_fast)(const float *a, const uint16_t *b, ptrdiff_t terms, int rows, float *sums)
+TARGET APART static void NAME(sum_few_fast)(const float *a, const uint16_t *b, ptrdiff_t terms, int rows, float *sums)
 {
     if (rows == 1)
         NAME(single_sums)(a, NULL, b, terms, 1, VECTORS, sums);
@@ -288,6 +288,30 @@ TARGET static void NAME(sum_few_fast)(const float *a, const uint16_t *b, ptrdiff
         NAME(single_sums)(a, NULL, b, terms, 2, VECTORS, sums);
     else
         NAME(single_sums)(a, NULL, b, terms, FEW, VECTORS, sums);
+}
+
+#endif
+
+#if !PLAIN
+
+/* All products, and then without those that are dropped, which are among those of some numbers of the rows. */
+TARGET static void NAME(sum_and_take_out)(const Chunk *chunk, const int32_t *ends, ptrdiff_t stretches,
+                                          const int32_t *numbers, ptrdiff_t count, int32_t *sums)
+{
+    if (chunk->halves) {
+        NAME(sum_few)(chunk->a, chunk->halves, ends, stretches, chunk->rows, sums);
+        EACH(each, count) {
+            size_t place = (size_t)numbers[each];
+            NAME(read_line)(chunk->halves + place / MR * NR, chunk->room, NR);
+            NAME(take_out)(chunk->a + place, chunk->room, sums + place % MR * NR);
+        }
+        return;
+    }
+    NAME(sum_exact)(chunk->a, chunk->b, ends, stretches, chunk->narrow, sums);
+    EACH(each, count) {
+        size_t place = (size_t)numbers[each];
+        NAME(take_out)(chunk->a + place, chunk->b + place / MR * NR, sums + place % MR * NR);
+    }
 }
 
 #endif
@@ -301,28 +325,19 @@ TARGET static void NAME(tile)(const Chunk *chunk, int32_t *sums)
     NAME(sum_exact)(chunk->a, chunk->b, ends, stretches, chunk->narrow, sums);
 #else
     int16_t terms[KC + 8];
-    int32_t numbers[KC * MR / 3 + 2 * MR];
+    int32_t numbers[KC * MR + MR];
     ptrdiff_t count = NAME(find_terms)(chunk->a_low, chunk->b_low, chunk->terms, terms);
-    if (count * 3 > chunk->terms) { /* comparing every product takes less time than taking so many out again */
-        if (chunk->halves)
-            NAME(read_columns)(chunk->halves, chunk->terms, chunk->room);
-        NAME(sum_compared)(chunk->a, chunk->halves ? chunk->room : chunk->b, ends, stretches, chunk->thresholds, sums);
-        return;
-    }
-    if (chunk->halves)
-        NAME(sum_few)(chunk->a, chunk->halves, ends, stretches, chunk->rows, sums);
-    else
-        NAME(sum_exact)(chunk->a, chunk->b, ends, stretches, chunk->narrow, sums);
-    count = NAME(find_numbers)(chunk->a, chunk->b_low, terms, count, chunk->rows, numbers);
-    EACH(each, count) {
-        ptrdiff_t place = numbers[each], term = place / MR;
-        const float *b = chunk->b + term * NR;
-        if (chunk->halves) {
-            NAME(read_line)(chunk->halves + term * NR, chunk->room, NR);
-            b = chunk->room;
+    if (count * 2 <= chunk->terms) {
+        count = NAME(find_numbers)(chunk->a, chunk->b_low, terms, count, chunk->rows, numbers);
+        if (count * 4 <= chunk->terms * 3) {
+            NAME(sum_and_take_out)(chunk, ends, stretches, numbers, count, sums);
+            return;
         }
-        NAME(take_out)(chunk->a[place], b, sums + place % MR * NR);
     }
+    /* Comparing every product takes less time than taking so many out again. */
+    if (chunk->halves)
+        NAME(read_columns)(chunk->halves, chunk->terms, chunk->room);
+    NAME(sum_compared)(chunk->a, chunk->halves ? chunk->room : chunk->b, ends, stretches, chunk->thresholds, sums);
 #endif
 }
 

@@ -17,6 +17,7 @@
 #undef STORE
 #undef LARGER
 #undef AT_LEAST_ANY
+#undef THRESHOLD
 #undef TAKE_BITS
 #undef FLAG_MASK
 #undef SQUEEZE_BELOW

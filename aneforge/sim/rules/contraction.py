@@ -100,6 +100,14 @@ def has_stored_kernel(op: Op) -> bool:
     return op.is_a(Trait.STORED_KERNEL) and op.operands[1].kind == "const_in"
 
 
+def reads_stored_matrix(op: Op) -> bool:
+    """Whether an op is a product with one constant matrix."""
+    if op.kind != "matmul" or op.operands[1].kind != "const_in":
+        return False
+    left, right = (operand.shape for operand in op.operands[:2])
+    return left[:2] == right[:2] == (1, 1) and right[3] == 1
+
+
 def joins(op: Op) -> tuple[Any, ...] | None:
     """What convolutions must share to be computed as one; None for a convolution that is computed alone.
 
@@ -348,6 +356,8 @@ def _integer_linear(op: Op, weight: Array, named: dict[str, Array], integers: In
 
 def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
     turned_left, turned_right = "transpose_lhs" in op.attrs, "transpose_rhs" in op.attrs
+    if kernel is not None:
+        return _stored_matmul(engine, op, _matrices(kernel, turned_right)[0, 0], turned_left)
 
     def call(a: Array, b: Array, bias: Array | None = None) -> Array:
         left, right = _matrices(a, turned_left), _matrices(b, turned_right)
@@ -365,6 +375,19 @@ def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array
         return result.reshape(*batch, *result.shape[1:]).transpose(0, 2, 1, 3)[:, None]
 
     return tuple(op.operands), call
+
+
+def _stored_matmul(engine: Engine, op: Op, matrix: Array, turned_left: bool) -> PreparedCall:
+    """A product with one stored matrix for all heads."""
+    form = matrix_form(engine, matrix.T)
+
+    def call(a: Array, bias: Array | None = None) -> Array:
+        left = _matrices(a, turned_left)[0]
+        rows = np.ascontiguousarray(left).reshape(-1, matrix.shape[0])
+        result = form(rows, None if bias is None else bias.reshape(-1)).reshape(*left.shape[:2], -1)
+        return result.transpose(1, 0, 2)[None, None]
+
+    return _without_kernel(op), call
 
 
 def _matrices(x: Array, turned: bool) -> Array:
