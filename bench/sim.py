@@ -5,7 +5,7 @@
 * kernels: square products and convolutions as the engine computes them, to the bit, with the native kernel and with
   the plain NumPy form, in GFLOP/s (two operations a multiply-add, those of the direct convolution for Winograd too)
   beside NumPy's float32 matmul of the same shapes;
-* networks: ResNet-50, a BERT-base encoder and one step of a decoder, exact and fast, in milliseconds and as ratios to
+* networks: ResNet-50, a BERT-base encoder, one step of a decoder and MobileNetV2, exact and fast, in milliseconds and as ratios to
   onnxruntime in float32 on the same graph and to NumPy in float32; how far the fast mode lies from the exact one; and
   the memory a run adds to the compiled program, over its live tensors (weights and the most activations at a time);
 * what an op costs besides its arithmetic: a graph of small ops.
@@ -46,7 +46,7 @@ PLAIN_SECONDS = 8.0  # the plain form is timed on a part of the rows if all of t
 PLAIN_RATE = 0.15e9  # roughly, to choose that part
 REPEATS = 5
 FORMS = (("exact m1", "m1", "exact"), ("exact m5", "m5", "exact"), ("fast", "m5", "fast"))
-TIMED = ("resnet50", "bert_encoder", "decoder_step")
+TIMED = ("resnet50", "bert_encoder", "decoder_step", "mobilenetv2")
 SMALL_OPS = 4000
 
 

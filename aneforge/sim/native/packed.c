@@ -693,12 +693,16 @@ static void copy_line(const uint16_t *in, ptrdiff_t width, ptrdiff_t first, ptrd
     memset(out + end, 0, (size_t)(count - end) * sizeof *out);
 }
 
+/* Numbers of a line of one Winograd operand, with what whole blocks read and write behind it. */
+static ptrdiff_t line_room(const Layout *layout) { return (layout->tiles + 63) / 32 * 32; }
+
 static void lay_channel(const Layout *layout, ptrdiff_t channel, uint16_t *lines)
 {
     const uint16_t *in = layout->in + channel * layout->height * layout->width;
     ptrdiff_t phases = layout->row_stride * layout->stride, count = layout->plane_width;
     if (layout->tiles) {
-        uint16_t *even = lines, *odd = lines + layout->tiles + 1;
+        ptrdiff_t room = line_room(layout);
+        uint16_t *even = lines, *odd = lines + room, *made = odd + room;
         for (ptrdiff_t row = 0; row < layout->plane_rows; row++) {
             ptrdiff_t y = row - layout->top;
             uint16_t *out = layout->out + (channel * layout->plane_rows + row) * count;
@@ -709,7 +713,9 @@ static void lay_channel(const Layout *layout, ptrdiff_t channel, uint16_t *lines
             }
             copy_line(in + y * layout->width, layout->width, -layout->left, 2, layout->tiles + 1, even);
             copy_line(in + y * layout->width, layout->width, 1 - layout->left, 2, layout->tiles + 1, odd);
-            layout->path->turn_line(even, odd, layout->tiles, layout->apart, out);
+            layout->path->turn_line(even, odd, layout->tiles, room, made);
+            for (ptrdiff_t position = 0; position < POSITIONS; position++)
+                memcpy(out + position * layout->apart, made + position * room, (size_t)count * sizeof *out);
         }
         return;
     }
@@ -729,8 +735,13 @@ static void layout_work(void *argument)
 {
     Layout *layout = argument;
     uint16_t *lines = NULL;
-    if (layout->tiles && !(lines = room_of(FOR_PIECES, (size_t)(layout->tiles + 1) * 2 * sizeof *lines)))
-        return;
+    if (layout->tiles) {
+        size_t size = (size_t)line_room(layout) * (2 + POSITIONS) * sizeof *lines;
+        lines = room_of(FOR_PIECES, size);
+        if (!lines)
+            return;
+        memset(lines, 0, size);
+    }
     for (;;) {
         ptrdiff_t channel = atomic_fetch_add(&layout->next, 1);
         if (channel >= layout->channels)

@@ -362,7 +362,8 @@ TARGET INLINE uint16_t NAME(settled_units)(int32_t units)
     return settled_half(units < 0 ? -value : value);
 }
 
-TARGET static void NAME(settle_exact)(const int32_t *sums, const int32_t *starts, ptrdiff_t step, uint16_t *out)
+TARGET static void NAME(settle_exact)(const int32_t *restrict sums, const int32_t *restrict starts, ptrdiff_t step,
+                                      uint16_t *restrict out)
 {
     if (step)
         EACH(j, NR)
@@ -374,7 +375,8 @@ TARGET static void NAME(settle_exact)(const int32_t *sums, const int32_t *starts
     }
 }
 
-TARGET static void NAME(settle_fast)(const float *sums, const float *starts, ptrdiff_t step, uint16_t *out)
+TARGET static void NAME(settle_fast)(const float *restrict sums, const float *restrict starts, ptrdiff_t step,
+                                     uint16_t *restrict out)
 {
     if (step)
         EACH(j, NR)
@@ -387,7 +389,8 @@ TARGET static void NAME(settle_fast)(const float *sums, const float *starts, ptr
 }
 
 /* The two outputs of each Winograd tile from the sums of its four positions, `apart` numbers from each other. */
-TARGET static void NAME(settle_pairs)(const int32_t *sums, ptrdiff_t apart, int32_t start, uint16_t *even, uint16_t *odd)
+TARGET static void NAME(settle_pairs)(const int32_t *restrict sums, ptrdiff_t apart, int32_t start,
+                                      uint16_t *restrict even, uint16_t *restrict odd)
 {
     EACH(j, NR) {
         int32_t second = sums[apart + j] + start, third = sums[2 * apart + j];
@@ -396,17 +399,28 @@ TARGET static void NAME(settle_pairs)(const int32_t *sums, ptrdiff_t apart, int3
     }
 }
 
-/* The four transformed lines of a padded line of a map, whose even and odd numbers are given (N56). */
-TARGET static void NAME(turn_line)(const uint16_t *even, const uint16_t *odd, ptrdiff_t tiles, ptrdiff_t apart,
-                                   uint16_t *out)
+/* The four transformed lines of a padded line of a map, whose even and odd numbers are given (N56), in whole blocks of
+ * 16: `room` is that far from one line to the next. */
+TARGET static void NAME(turn_line)(const uint16_t *restrict even, const uint16_t *restrict odd, ptrdiff_t tiles,
+                                   ptrdiff_t room, uint16_t *restrict out)
 {
-    EACH(tile, tiles) {
-        float first = operand(even[tile]), second = operand(odd[tile]);
-        float third = operand(even[tile + 1]), fourth = operand(odd[tile + 1]);
-        out[tile] = rounded_single(first - third, 0);
-        out[apart + tile] = rounded_single(second + third, 0);
-        out[2 * apart + tile] = rounded_single(third - second, 0);
-        out[3 * apart + tile] = rounded_single(second - fourth, 0);
+    for (ptrdiff_t first = 0; first < tiles; first += 16) {
+        float d[4][16];
+        uint16_t *own = out + first;
+        EACH(j, 16) {
+            d[0][j] = operand(even[first + j]);
+            d[1][j] = operand(odd[first + j]);
+            d[2][j] = operand(even[first + j + 1]);
+            d[3][j] = operand(odd[first + j + 1]);
+        }
+        EACH(j, 16)
+            own[j] = rounded_single(d[0][j] - d[2][j], 0);
+        EACH(j, 16)
+            own[room + j] = rounded_single(d[1][j] + d[2][j], 0);
+        EACH(j, 16)
+            own[2 * room + j] = rounded_single(d[2][j] - d[1][j], 0);
+        EACH(j, 16)
+            own[3 * room + j] = rounded_single(d[1][j] - d[3][j], 0);
     }
 }
 
