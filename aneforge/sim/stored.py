@@ -36,7 +36,10 @@ def convolution_form(engine: Engine, kernel: Array, window: Window, groups: int,
         return lambda image, bias: direct(image, prepared, bias, window, engine.products)
 
     if not engine.keeps_weights or not kernel.size:
-        return lambda image, bias: general()(image, bias)
+        return general()
+    if kernel.shape[1] == 1 and groups > 1:
+        whole = winograd_kernels(kernel)[0] if turned else [kernel]
+        return _depthwise(np.stack([part.reshape(len(kernel), -1) for part in whole]), window, engine.fast, general)
     if turned:
         parts = [[part.reshape(outputs, -1) for part in group] for group in winograd_kernels(kernel, groups)]
     else:
@@ -56,6 +59,14 @@ def convolution_form(engine: Engine, kernel: Array, window: Window, groups: int,
             if native.available():
                 return result
         return general()(image, bias)
+
+    return call
+
+
+def _depthwise(kernels: Array, window: Window, fast: bool, general: Callable[[], PlaneForm]) -> PlaneForm:
+    def call(image: Array, bias: Array | None) -> Array:
+        result = native.depthwise(kernels, image, window, bias, fast) if native.available() else None
+        return general()(image, bias) if result is None else result
 
     return call
 

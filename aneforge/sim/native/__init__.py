@@ -7,8 +7,9 @@ bit of any result. The library is loaded on first use.
 
 from aneforge.sim.native.contraction import accumulate, products, settled, stacked_products
 from aneforge.sim.native.library import available, paths, settings, threads, why_not
-from aneforge.sim.native.packed import convolve, multiply, products_inside, store_kernels, store_matrix
+from aneforge.sim.native.packed import convolve, depthwise, multiply, products_inside, store_kernels, store_matrix
 from aneforge.sim.native.planar import (
+    clamped,
     gained,
     has_special,
     line_sums,
@@ -26,7 +27,9 @@ from aneforge.sim.native.planar import (
 __all__ = [
     "accumulate",
     "available",
+    "clamped",
     "convolve",
+    "depthwise",
     "gained",
     "has_special",
     "line_sums",

@@ -75,8 +75,8 @@ def convolve(
     *,
     workers: int | None = None,
 ) -> Array | None:
-    """The convolution of a map [channels, rows, columns] with a group's kernels; None where a sum might leave the range
-    on its way."""
+    """The convolution of a map [channels, rows, columns] with a group's kernels; None where a sum might leave the
+    range on its way."""
     dense = np.ascontiguousarray(image)
     plane = window.outputs(dense.shape[1:])
     result = np.empty((kernels.outputs, *plane), np.float16) if out is None else out
@@ -88,6 +88,33 @@ def convolve(
     status = library().aneforge_stored_rows_product(
         *(kernels.memory.ctypes.data, dense.ctypes.data, geometry, None if start is None else start.ctypes.data, form),
         *(result.ctypes.data, workers or threads(), kernels.path),
+    )
+    return _checked(status, result)
+
+
+def depthwise(
+    kernels: Array,
+    image: Array,
+    window: Window,
+    bias: Array | None,
+    fast: bool = False,
+    *,
+    path: str | None = None,
+    workers: int | None = None,
+) -> Array | None:
+    """A convolution whose outputs read one channel each, with a matrix [outputs, numbers of a kernel] or the four of
+    Winograd's form, dense one behind the other; None where a sum might leave the range on its way."""
+    dense = np.ascontiguousarray(image)
+    plane, outputs = window.outputs(dense.shape[1:]), kernels.shape[1]
+    result = np.empty((outputs, *plane), np.float16)
+    geometry = _Geometry(
+        *(*dense.shape, *window.size, *window.stride, *window.dilation, *window.before, outputs, *plane)
+    )
+    form = _WINOGRAD if len(kernels) > 1 else _FAST if fast else _EXACT
+    start = None if bias is None else np.ascontiguousarray(bias)
+    status = library().aneforge_depthwise(
+        *(kernels.ctypes.data, dense.ctypes.data, geometry, None if start is None else start.ctypes.data),
+        *(form, result.ctypes.data, workers or threads(), path_number(path)),
     )
     return _checked(status, result)
 

@@ -19,6 +19,13 @@ TARGET INLINE void NAME(read_line)(const uint16_t *in, float *out, ptrdiff_t cou
 #endif
 }
 
+/* Some finite numbers, in whole blocks of 16. */
+TARGET static void NAME(read_floats)(const uint16_t *in, ptrdiff_t count, float *out)
+{
+    for (ptrdiff_t first = 0; first < count; first += 16)
+        NAME(read_line)(in + first, out + first, 16);
+}
+
 /* Rows of a chunk from their stored panel: [terms][MR], in units and one step further from zero for exact sums. */
 TARGET static void NAME(read_rows)(const uint16_t *in, ptrdiff_t terms, int exact, float *out)
 {
@@ -386,6 +393,61 @@ TARGET static void NAME(settle_fast)(const float *restrict sums, const float *re
         EACH(j, NR)
             out[j] = settled_half(sums[j] + start);
     }
+}
+
+/* Sums of one line of a depthwise convolution, in whole vectors: element j of every tap lies at `in` + its offset + j.
+ * At most `span` taps fit a float accumulator. */
+TARGET static void NAME(depthwise_exact)(const float *in, const ptrdiff_t *offsets, const float *weights, ptrdiff_t taps,
+                                         ptrdiff_t span, ptrdiff_t count, int32_t *sums)
+{
+#if PLAIN
+    (void)span;
+    EACH(tap, taps) {
+        double left = (double)weights[tap];
+        float threshold = threshold_of(weights[tap]);
+        EACH(j, count) {
+            float right = in[offsets[tap] + j];
+            double value = left * (double)right;
+            sums[j] += fabsf(right) >= threshold ? (int32_t)(value + copysign(0.5, value)) : 0;
+        }
+    }
+#else
+    for (ptrdiff_t first = 0; first < taps; first += span) {
+        ptrdiff_t end = first + span < taps ? first + span : taps;
+        for (ptrdiff_t j = 0; j < count; j += LANES) {
+            VEC total = SPREAD(MAGIC);
+            for (ptrdiff_t tap = first; tap < end; tap++) {
+                VEC right = LOAD(in + offsets[tap] + j);
+                total = KEPT_TERM(SPREAD(weights[tap]), right, SIZE_OF(right), SPREAD(threshold_of(weights[tap])), total);
+            }
+            ADD_BITS(sums + j, total);
+        }
+    }
+#endif
+}
+
+TARGET static void NAME(depthwise_fast)(const float *in, const ptrdiff_t *offsets, const float *weights, ptrdiff_t taps,
+                                        ptrdiff_t count, float *sums)
+{
+    for (ptrdiff_t first = 0; first < count; first += 16)
+        EACH(tap, taps) {
+            const float *own = in + offsets[tap] + first;
+            EACH(j, 16)
+                sums[first + j] += weights[tap] * own[j];
+        }
+}
+
+/* A line of sums on top of one start value, in whole blocks of 16. */
+TARGET static void NAME(settle_line)(const int32_t *restrict sums, int exact, int32_t start, ptrdiff_t count,
+                                     uint16_t *restrict out)
+{
+    for (ptrdiff_t first = 0; first < count; first += 16)
+        if (exact)
+            EACH(j, 16)
+                out[first + j] = NAME(settled_units)(sums[first + j] + start);
+        else
+            EACH(j, 16)
+                out[first + j] = settled_half(as_float((uint32_t)sums[first + j]) + as_float((uint32_t)start));
 }
 
 /* The two outputs of each Winograd tile from the sums of its four positions, `apart` numbers from each other. */

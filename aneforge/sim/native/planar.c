@@ -128,6 +128,7 @@ typedef struct {
     void (*gained)(const uint16_t *, const uint16_t *, ptrdiff_t, const uint16_t *, ptrdiff_t, double, double, double,
                    uint16_t *, ptrdiff_t);
     int (*special)(const uint16_t *, ptrdiff_t);
+    void (*clamped)(const uint16_t *, uint16_t *, ptrdiff_t, int16_t, int16_t);
     void (*store)(const float *, uint16_t *, ptrdiff_t);
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
@@ -135,7 +136,7 @@ typedef struct {
     void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, double *);
 } Planar;
 
-#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, store_##path, operands_##path, \
+#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, clamped_##path, store_##path, operands_##path, \
                      settle_single_##path, scaled_rows_##path, line_sum_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
@@ -165,6 +166,7 @@ EXPORT void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_
 EXPORT void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t *scale_steps,
                             const uint16_t *offset, const ptrdiff_t *offset_steps, double gain, double bias,
                             double ceiling, uint16_t *out, const ptrdiff_t *shape, int path);
+EXPORT void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int path);
 EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
 EXPORT void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t rows, ptrdiff_t columns,
                               int path);
@@ -248,6 +250,12 @@ void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t 
     for (; walk.rows; next_row(&walk), in += walk.count, out += walk.count)
         planar->gained(in, scale + walk.a_place, scale_steps[AXES - 1], offset + walk.b_place, offset_steps[AXES - 1],
                        gain, bias, ceiling, out, walk.count);
+}
+
+/* Numbers between two keys: keys are integers in the order of the numbers (aneforge/sim/rules/moves.py). */
+void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int path)
+{
+    chosen(path)->clamped(in, out, count, (int16_t)low, (int16_t)high);
 }
 
 int aneforge_special(const uint16_t *in, ptrdiff_t count, int path) { return chosen(path)->special(in, count); }

@@ -96,6 +96,14 @@ def has_special(values: Array, *, path: str | None = None) -> bool:
     return bool(library().aneforge_special(values.ctypes.data, values.size, path_number(path)))
 
 
+def clamped(values: Array, low: int, high: int, *, path: str | None = None) -> Array:
+    """The numbers of an fp16 array between two keys, as ``aneforge.sim.rules.moves`` makes them."""
+    dense = np.ascontiguousarray(values)
+    result = np.empty(dense.shape, np.float16)
+    library().aneforge_clamped(dense.ctypes.data, result.ctypes.data, dense.size, low, high, path_number(path))
+    return result
+
+
 def operands(values: Array, out: Array | None = None, *, path: str | None = None) -> Array:
     """``aneforge.sim.half.decoded`` in single precision, in ``out`` if given; rows of a matrix may lie apart."""
     if values.ndim != 2 or values.strides[1] != 2 or values.strides[0] % 2 or values.strides[0] < 0:

@@ -92,6 +92,19 @@ TARGET static int NAME(special)(const uint16_t *in, ptrdiff_t count)
     return 0;
 }
 
+/* Numbers no smaller and no larger than two keys say. A NaN is +infinity. */
+TARGET static void NAME(clamped)(const uint16_t *restrict in, uint16_t *restrict out, ptrdiff_t count, int16_t low,
+                                 int16_t high)
+{
+    EACH(i, count) {
+        uint16_t bits = (in[i] & 0x7FFFu) > 0x7C00u ? 0x7C00u : in[i];
+        int16_t key = (int16_t)(bits & 0x8000u ? bits ^ 0x7FFFu : bits);
+        key = key < low ? low : key;
+        key = key > high ? high : key;
+        out[i] = (uint16_t)(key < 0 ? key ^ 0x7FFF : key);
+    }
+}
+
 /* Numbers of a host as it stores them. */
 TARGET static void NAME(store)(const float *in, uint16_t *out, ptrdiff_t count)
 {

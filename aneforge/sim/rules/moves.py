@@ -15,6 +15,7 @@ from aneforge.engine.interpret import rule_of
 from aneforge.engine.ir import Op
 from aneforge.engine.spec import kinds_with
 from aneforge.engine.traits import Trait
+from aneforge.sim import native
 from aneforge.sim.half import Window, has_special, narrowed, widened
 
 Array = np.ndarray
@@ -85,6 +86,16 @@ def _relu(op: Op, x: Array) -> Array:
     return np.maximum(read.view(np.int16), 0).view(np.float16)
 
 
+def clamped(op: Op, x: Array) -> Array:
+    """Between the ends of a clamp, which keeps a zero of either sign at an end of zero."""
+    ends = np.array([op.attrs.get("min_val", 0.0), op.attrs["max_val"]])
+    low, high = (0.0 if end == 0 else float(end) for end in narrowed(ends))
+    if not native.available() or not low <= high:
+        return _by_meaning(op, x)
+    low_key, high_key = _keys(np.array([-0.0 if low == 0 else low, high], np.float16)).tolist()
+    return native.clamped(x, low_key, high_key)
+
+
 def _abs(op: Op, x: Array) -> Array:
     return np.minimum(x.view(np.uint16) & np.uint16(0x7FFF), np.uint16(_INFINITY)).view(np.float16)
 
@@ -127,6 +138,9 @@ def _max_pool(op: Op, x: Array) -> Array:
     assert largest is not None
     return _numbers(largest)
 
+
+CLAMPS = frozenset(("n_relu", "clamped_relu"))
+"""Their ends are attributes."""
 
 PICKS: dict[str, Callable[..., Array]] = {
     "relu": _relu,
