@@ -771,13 +771,14 @@ typedef struct {
     atomic_ptrdiff_t next, done;
 } Depthwise;
 
-/* What a thread works on: one channel of the map, laid out, and the sums of one line of the result. */
+/* What a thread works on: one channel of the map, laid out, and the sums of its result. Between the lines of the result
+ * lie sums of what the map has around it: so all are one long line. */
 typedef struct {
     uint16_t *halves, *lines, *line;
     float *map;
     int32_t *sums;
     ptrdiff_t offsets[DEPTHWISE_TAPS];
-    ptrdiff_t size, whole; /* numbers of one position of the map; sums of a line, in whole vectors */
+    ptrdiff_t size, whole; /* numbers of one position of the map; sums of one, in whole vectors */
 } ChannelRoom;
 
 /* The weights of one output, as the sums read them; returns whether every sum stays inside. */
@@ -806,19 +807,30 @@ static int depthwise_weights(const Depthwise *job, ptrdiff_t output, ptrdiff_t o
     return !job->exact || stays_inside(reach, most, job->peak, job->taps * job->positions, start);
 }
 
-static void settle_depthwise(const Depthwise *job, const ChannelRoom *room, int32_t start, uint16_t *out)
+/* The lines of the result lie `width` sums apart. */
+static void settle_depthwise(const Depthwise *job, const ChannelRoom *room, ptrdiff_t width, int32_t start,
+                             uint16_t *out)
 {
-    ptrdiff_t columns = job->geometry[13];
-    if (job->positions == 1) {
-        job->path->settle_line(room->sums, job->exact, start, room->whole, room->line);
-        memcpy(out, room->line, (size_t)columns * sizeof *out);
-        return;
-    }
+    ptrdiff_t rows = job->geometry[12], columns = job->geometry[13];
     uint16_t *odd = room->line + room->whole;
-    for (ptrdiff_t j = 0; j < room->whole; j += job->path->nr)
-        job->path->settle_pairs(room->sums + j, room->whole, start, room->line + j, odd + j);
-    for (ptrdiff_t j = 0; j < columns; j++)
-        out[j] = j % 2 ? odd[j / 2] : room->line[j / 2];
+    if (job->positions == 1)
+        job->path->settle_line(room->sums, job->exact, start, room->whole, room->line);
+    else
+        for (ptrdiff_t j = 0; j < room->whole; j += job->path->nr)
+            job->path->settle_pairs(room->sums + j, room->whole, start, room->line + j, odd + j);
+    for (ptrdiff_t row = 0; row < rows; row++, out += columns) {
+        const uint16_t *line = room->line + row * width, *other = odd + row * width;
+        if (job->positions == 1) {
+            memcpy(out, line, (size_t)columns * sizeof *out);
+            continue;
+        }
+        for (ptrdiff_t j = 0; j < columns / 2; j++) {
+            out[2 * j] = line[j];
+            out[2 * j + 1] = other[j];
+        }
+        if (columns % 2)
+            out[columns - 1] = line[columns / 2];
+    }
 }
 
 /* Returns whether every sum stays inside. */
@@ -838,19 +850,16 @@ static int depthwise_channel(const Depthwise *job, const Layout *form, ptrdiff_t
         int32_t start;
         if (!depthwise_weights(job, output, job->geometry[11], weights, spans, &start))
             return 0;
-        for (ptrdiff_t row = 0; row < rows; row++) {
-            memset(room->sums, 0, (size_t)(room->whole * job->positions) * sizeof *room->sums);
-            for (ptrdiff_t position = 0; position < job->positions; position++) {
-                const float *map = room->map + position * room->size + row * form->plane_width;
-                const float *own = weights + position * job->taps;
-                int32_t *sums = room->sums + position * room->whole;
-                if (job->exact)
-                    job->path->depthwise_exact(map, room->offsets, own, job->taps, spans[position], room->whole, sums);
-                else
-                    job->path->depthwise_fast(map, room->offsets, own, job->taps, room->whole, (float *)sums);
-            }
-            settle_depthwise(job, room, start, job->out + (output * rows + row) * columns);
+        memset(room->sums, 0, (size_t)(room->whole * job->positions) * sizeof *room->sums);
+        for (ptrdiff_t position = 0; position < job->positions; position++) {
+            const float *map = room->map + position * room->size, *own = weights + position * job->taps;
+            int32_t *sums = room->sums + position * room->whole;
+            if (job->exact)
+                job->path->depthwise_exact(map, room->offsets, own, job->taps, spans[position], room->whole, sums);
+            else
+                job->path->depthwise_fast(map, room->offsets, own, job->taps, room->whole, (float *)sums);
         }
+        settle_depthwise(job, room, form->plane_width, start, job->out + output * rows * columns);
     }
     return 1;
 }
@@ -868,7 +877,7 @@ static void depthwise_work(void *argument)
     form.plane_width =
         turned ? tiles : geometry[13] + ((kernel_columns - 1) * geometry[8] + form.stride - 1) / form.stride;
     room.size = form.row_stride * form.stride * form.plane_rows * form.plane_width;
-    room.whole = ((turned ? tiles : geometry[13]) + WIDEST - 1) / WIDEST * WIDEST;
+    room.whole = (geometry[12] * form.plane_width + WIDEST / 2 - 1) / (WIDEST / 2) * (WIDEST / 2);
     size_t numbers = rounded_up((size_t)(room.size * job->positions + 128)), width = (size_t)room.whole;
     size_t lines = (size_t)line_room(&form) * (2 + POSITIONS);
     char *memory = room_of(FOR_PIECES, numbers * (sizeof(uint16_t) + sizeof(float)) +

@@ -395,7 +395,7 @@ TARGET static void NAME(settle_fast)(const float *restrict sums, const float *re
     }
 }
 
-/* Sums of one line of a depthwise convolution, in whole vectors: element j of every tap lies at `in` + its offset + j.
+/* Sums of one channel of a depthwise convolution, in whole vectors: element j of every tap lies at `in` + its offset + j.
  * At most `span` taps fit a float accumulator. */
 TARGET static void NAME(depthwise_exact)(const float *in, const ptrdiff_t *offsets, const float *weights, ptrdiff_t taps,
                                          ptrdiff_t span, ptrdiff_t count, int32_t *sums)
@@ -412,13 +412,16 @@ TARGET static void NAME(depthwise_exact)(const float *in, const ptrdiff_t *offse
         }
     }
 #else
+    float thresholds[DEPTHWISE_TAPS];
+    EACH(tap, taps)
+        thresholds[tap] = threshold_of(weights[tap]);
     for (ptrdiff_t first = 0; first < taps; first += span) {
         ptrdiff_t end = first + span < taps ? first + span : taps;
         for (ptrdiff_t j = 0; j < count; j += LANES) {
             VEC total = SPREAD(MAGIC);
             for (ptrdiff_t tap = first; tap < end; tap++) {
                 VEC right = LOAD(in + offsets[tap] + j);
-                total = KEPT_TERM(SPREAD(weights[tap]), right, SIZE_OF(right), SPREAD(threshold_of(weights[tap])), total);
+                total = KEPT_TERM(SPREAD(weights[tap]), right, SIZE_OF(right), SPREAD(thresholds[tap]), total);
             }
             ADD_BITS(sums + j, total);
         }
@@ -429,12 +432,17 @@ TARGET static void NAME(depthwise_exact)(const float *in, const ptrdiff_t *offse
 TARGET static void NAME(depthwise_fast)(const float *in, const ptrdiff_t *offsets, const float *weights, ptrdiff_t taps,
                                         ptrdiff_t count, float *sums)
 {
-    for (ptrdiff_t first = 0; first < count; first += 16)
-        EACH(tap, taps) {
-            const float *own = in + offsets[tap] + first;
-            EACH(j, 16)
-                sums[first + j] += weights[tap] * own[j];
-        }
+#if PLAIN
+    EACH(tap, taps) EACH(j, count)
+        sums[j] += weights[tap] * in[offsets[tap] + j];
+#else
+    for (ptrdiff_t j = 0; j < count; j += LANES) {
+        VEC total = SPREAD(0.0f);
+        EACH(tap, taps)
+            total = TERM(SPREAD(weights[tap]), LOAD(in + offsets[tap] + j), total);
+        STORE(sums + j, total);
+    }
+#endif
 }
 
 /* A line of sums on top of one start value, in whole blocks of 16. */
