@@ -101,6 +101,42 @@ static ptrdiff_t cut_stretches(const Chunk *chunk, int32_t *ends)
     return count;
 }
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+/* Rows of GROUP numbers one behind the other as [terms][rows]. */
+INLINE void turn_rows(const uint16_t *lines, ptrdiff_t terms, ptrdiff_t rows, uint16_t *out)
+{
+#if defined(__SSE2__)
+    if (rows == 8 && terms == GROUP) {
+        for (ptrdiff_t first = 0; first < GROUP; first += 8) {
+            __m128i x[8], y[8];
+            for (int r = 0; r < 8; r++)
+                x[r] = _mm_loadu_si128((const __m128i *)(lines + r * GROUP + first));
+            for (int r = 0; r < 4; r++) {
+                y[2 * r] = _mm_unpacklo_epi16(x[r], x[r + 4]);
+                y[2 * r + 1] = _mm_unpackhi_epi16(x[r], x[r + 4]);
+            }
+            for (int r = 0; r < 4; r++) {
+                x[2 * r] = _mm_unpacklo_epi16(y[r], y[r + 4]);
+                x[2 * r + 1] = _mm_unpackhi_epi16(y[r], y[r + 4]);
+            }
+            for (int r = 0; r < 4; r++) {
+                y[2 * r] = _mm_unpacklo_epi16(x[r], x[r + 4]);
+                y[2 * r + 1] = _mm_unpackhi_epi16(x[r], x[r + 4]);
+            }
+            for (int term = 0; term < 8; term++)
+                _mm_storeu_si128((__m128i *)(out + (first + term) * 8), y[term]);
+        }
+        return;
+    }
+#endif
+    for (ptrdiff_t term = 0; term < terms; term++)
+        for (ptrdiff_t r = 0; r < rows; r++)
+            out[term * rows + r] = lines[r * GROUP + term];
+}
+
 #define JOIN_(x, y) x##_##y
 #define JOIN(x, y) JOIN_(x, y)
 #define NAME(x) JOIN(x, PATH)
@@ -177,6 +213,7 @@ typedef struct {
     void (*settle_pairs)(const int32_t *, ptrdiff_t, int32_t, uint16_t *, uint16_t *);
     void (*turn_line)(const uint16_t *, const uint16_t *, ptrdiff_t, ptrdiff_t, uint16_t *);
     uint32_t (*peak)(const uint16_t *, ptrdiff_t);
+    double (*store_rows)(const uint16_t *, ptrdiff_t, ptrdiff_t, uint16_t *, uint8_t *, float *, float *);
     void (*read_floats)(const uint16_t *, ptrdiff_t, float *);
     void (*depthwise_exact)(const float *, const ptrdiff_t *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, int32_t *);
     void (*depthwise_fast)(const float *, const ptrdiff_t *, const float *, ptrdiff_t, ptrdiff_t, float *);
@@ -186,7 +223,7 @@ typedef struct {
 #define ENTRY(path, mr, nr, lanes) \
     {mr, nr, lanes, read_rows_##path, gather_##path, read_columns_##path, tile_##path, fast_tile_##path, \
      settle_exact_##path, settle_fast_##path, settle_pairs_##path, turn_line_##path, peak_##path, \
-     read_floats_##path, depthwise_exact_##path, depthwise_fast_##path, settle_line_##path}
+     store_rows_##path, read_floats_##path, depthwise_exact_##path, depthwise_fast_##path, settle_line_##path}
 static const Path PORTABLE = ENTRY(portable, 4, 16, 16);
 #if defined(__x86_64__)
 static const Path AVX2 = ENTRY(avx2, 4, 16, 8), AVX512 = ENTRY(avx512, 8, 32, 16);
@@ -363,6 +400,24 @@ static void store_lines(Stored *stored, char *memory, const uint16_t *in, ptrdif
     for (ptrdiff_t panel = 0; panel < stored->panels; panel++) {
         ptrdiff_t first = panel * stored->width, here = lines - first < stored->width ? lines - first : stored->width;
         reach = fmax(reach, store_panel(stored, panel, in + first * line_step, line_step, term_step, here, rows));
+    }
+    close_stored(stored, memory, reach);
+}
+
+/* Rows of a call, dense and one behind the other. */
+static void store_call(const Path *path, Stored *stored, char *memory, const uint16_t *in, ptrdiff_t rows)
+{
+    double reach = 0.0;
+    for (ptrdiff_t panel = 0; panel < stored->panels; panel++) {
+        ptrdiff_t first = panel * stored->width, here = rows - first < stored->width ? rows - first : stored->width;
+        const uint16_t *own = in + first * stored->depth;
+        double most = here < stored->width
+                          ? store_panel(stored, panel, own, stored->depth, 1, here, 1)
+                          : path->store_rows(own, stored->depth, stored->depth,
+                                             stored->halves + panel * stored->depth * stored->width,
+                                             stored->low + panel * stored->depth,
+                                             stored->by_group + panel * stored->groups, stored->panel_most + panel);
+        reach = fmax(reach, most);
     }
     close_stored(stored, memory, reach);
 }
@@ -1004,7 +1059,7 @@ int aneforge_stored_columns_product(const uint16_t *in, const char *stored, ptrd
         memset(starts + columns, 0, (size_t)(starts_count - columns) * sizeof *starts);
     }
     place_stored(parts, memory, rows, depth, own->mr);
-    store_lines(parts, memory, in, depth, 1, rows, 1);
+    store_call(own, parts, memory, in, rows);
     product.column_parts = stored_in(stored, columns, depth, own->nr);
     product.starts = starts;
     if (!(parts->most < 65504.5 && product.column_parts.most < 65504.5) ||
@@ -1036,7 +1091,7 @@ int aneforge_product_inside(const uint16_t *a, const uint16_t *b, ptrdiff_t coun
         Stored *parts = product.row_parts;
         int failed;
         place_stored(parts, memory, rows, depth, own->mr);
-        store_lines(parts, memory, a + each * rows * depth, depth, 1, rows, 1);
+        store_call(own, parts, memory, a + each * rows * depth, rows);
         if (!(parts->most < 65504.5) || (exact && !stays_inside(parts->reach, parts->most, (double)operand(peak), depth, 0.0)))
             return 1;
         failed = multiplied(&product, threads);

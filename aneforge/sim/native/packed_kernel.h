@@ -44,6 +44,46 @@ TARGET static void NAME(read_rows)(const uint16_t *in, ptrdiff_t terms, int exac
     }
 }
 
+/* Lays one panel of MR rows out as store_panel does, from rows that lie `step` apart; `in` has all of them. The bounds
+ * are sums over the largest of each place, which are no smaller. Returns a bound of the sums of magnitudes. */
+TARGET static double NAME(store_rows)(const uint16_t *in, ptrdiff_t step, ptrdiff_t depth, uint16_t *out, uint8_t *low,
+                                      float *by_group, float *panel_most)
+{
+    double reach = 0.0;
+    uint16_t most[GROUP] = {0}, all = 0;
+    for (ptrdiff_t first = 0; first < depth; first += GROUP, in += GROUP, out += GROUP * MR, low += GROUP) {
+        ptrdiff_t terms = depth - first < GROUP ? depth - first : GROUP;
+        uint16_t lines[MR][GROUP], least[GROUP];
+        float parts[GROUP / 2] = {0}, sum = 0.0f;
+        if (terms < GROUP)
+            memset(lines, 0, sizeof lines);
+        memset(least, 0xFF, sizeof least);
+        EACH(r, MR) {
+            memcpy(lines[r], in + r * step, (size_t)terms * sizeof **lines);
+            EACH(j, GROUP) {
+                uint16_t size = lines[r][j] & 0x7FFFu, before = (uint16_t)(size - 1u);
+                least[j] = before < least[j] ? before : least[j];
+                most[j] = size > most[j] ? size : most[j];
+            }
+            EACH(j, GROUP / 2) {
+                float part = operand(lines[r][j] & 0x7FFFu) + operand(lines[r][j + GROUP / 2] & 0x7FFFu);
+                parts[j] = part > parts[j] ? part : parts[j];
+            }
+        }
+        turn_rows(lines[0], terms, MR, out);
+        EACH(j, terms)
+            low[j] = least[j] == 0xFFFFu ? NO_FIELD : least[j] + 1u >= 0x400u ? (uint8_t)((least[j] + 1u) >> 10) : 1;
+        EACH(j, GROUP / 2)
+            sum += parts[j];
+        *by_group++ = sum;
+        reach += (double)sum;
+    }
+    EACH(j, GROUP)
+        all = most[j] > all ? most[j] : all;
+    *panel_most = all < 0x7C00u ? operand(all) : INFINITY;
+    return reach;
+}
+
 /* What a panel of columns reads of a map for some terms, gathered: [terms][NR]; and its figures for exact sums. */
 TARGET static void NAME(gather)(const uint16_t *map, const ptrdiff_t *offsets, ptrdiff_t terms, const Segments *segments,
                                 int exact, float *out, float *most, uint8_t *low)

@@ -84,6 +84,20 @@ INLINE float sum_step(float value)
     return size == size ? as_float(eleven) : 0.0f;
 }
 
+/* Lines that are worked on one by one, by several threads. */
+typedef struct Planar Planar;
+typedef struct {
+    const Planar *planar;
+    const uint16_t *in, *table, *gamma, *beta;
+    ptrdiff_t lines, count, padded; /* numbers of a line, and with zeros up to whole groups of a sum */
+    int tree, run;
+    double share;
+    uint16_t epsilon;
+    int softmax;
+    uint16_t *out;
+    atomic_ptrdiff_t next, done;
+} Lines;
+
 #define PATH portable
 #define TARGET
 #include "planar_kernel.h"
@@ -120,7 +134,7 @@ INLINE float sum_step(float value)
 #include "planar_kernel.h"
 #endif
 
-typedef struct {
+struct Planar {
     const char *name;
     void (*widen)(const uint16_t *, double *, ptrdiff_t);
     void (*narrow)(const double *, int, uint16_t *, ptrdiff_t);
@@ -134,10 +148,12 @@ typedef struct {
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
     void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
     void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, double *);
-} Planar;
+    void (*softmax_line)(const Lines *, const uint16_t *, float *, uint16_t *, uint16_t *);
+    void (*norm_line)(const Lines *, const uint16_t *, float *, uint16_t *, uint16_t *);
+};
 
 #define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, clamped_##path, store_##path, operands_##path, \
-                     settle_single_##path, scaled_rows_##path, line_sum_##path}
+                     settle_single_##path, scaled_rows_##path, line_sum_##path, softmax_line_##path, norm_line_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
 static const Planar AVX2 = ENTRY(avx2), AVX512 = ENTRY(avx512);
@@ -175,6 +191,11 @@ EXPORT void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int 
 EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count);
 EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out,
                               int path);
+EXPORT int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *powers, int tree,
+                            int run, uint16_t *out, int threads, int path);
+EXPORT int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *roots,
+                               const uint16_t *gamma, const uint16_t *beta, int epsilon, double share, int tree,
+                               int run, uint16_t *out, int threads, int path);
 EXPORT void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
                                      ptrdiff_t columns, float *out, int threads, int path);
 EXPORT void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column,
@@ -280,13 +301,63 @@ void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, 
 int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out, int path)
 {
     const Planar *planar = chosen(path);
-    float *room = malloc((size_t)count * sizeof *room);
+    float *room = malloc((size_t)(2 * count + 16 * tree * run) * sizeof *room);
     if (!room)
         return -1;
     EACH(line, lines)
         planar->line_sum(in + line * count, count, tree, run, room, out + line);
     free(room);
     return 0;
+}
+
+static void lines_work(void *argument)
+{
+    Lines *job = argument;
+    size_t room_size = (size_t)(2 * job->padded + 16 * job->tree * job->run) * sizeof(float);
+    float *room = malloc(room_size + 3 * (size_t)job->padded * sizeof(uint16_t));
+    uint16_t *own = room ? (uint16_t *)((char *)room + room_size) : NULL;
+    if (!room)
+        return;
+    memset(own, 0, 3 * (size_t)job->padded * sizeof *own);
+    for (;;) {
+        ptrdiff_t line = atomic_fetch_add(&job->next, 1);
+        if (line >= job->lines)
+            break;
+        (job->softmax ? job->planar->softmax_line : job->planar->norm_line)(job, job->in + line * job->count, room, own,
+                                                                            job->out + line * job->count);
+        atomic_fetch_add(&job->done, 1);
+    }
+    free(room);
+}
+
+static int lines_done(Lines *job, int threads)
+{
+    ptrdiff_t size = (ptrdiff_t)job->tree * job->run;
+    job->padded = (job->count + size - 1) / size * size;
+    atomic_init(&job->next, 0);
+    atomic_init(&job->done, 0);
+    aneforge_crew(lines_work, job, job->lines * job->count < 16384 ? 1 : threads);
+    return atomic_load(&job->done) == job->lines ? 0 : -1;
+}
+
+/* The softmax of every line, with a table of powers; 0, or -1 if there is no memory. */
+int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *powers, int tree, int run,
+                     uint16_t *out, int threads, int path)
+{
+    Lines job = {.planar = chosen(path), .in = in, .table = powers, .lines = lines, .count = count, .tree = tree,
+                 .run = run, .softmax = 1, .out = out};
+    return lines_done(&job, threads);
+}
+
+/* The layer norm of every line, with a table of reciprocal roots and the reciprocal of the count; gamma and beta, or
+ * NULL, are lines. */
+int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *roots,
+                        const uint16_t *gamma, const uint16_t *beta, int epsilon, double share, int tree, int run,
+                        uint16_t *out, int threads, int path)
+{
+    Lines job = {.planar = chosen(path), .in = in, .table = roots, .gamma = gamma, .beta = beta, .lines = lines,
+                 .count = count, .tree = tree, .run = run, .share = share, .epsilon = (uint16_t)epsilon, .out = out};
+    return lines_done(&job, threads);
 }
 
 /* Some elements of a row, `stride` apart. */

@@ -129,9 +129,49 @@ def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> 
     failed = library().aneforge_line_sums(
         lines.ctypes.data, *lines.shape, tree, run, sums.ctypes.data, path_number(path)
     )
+    return _had_memory(sums, failed)
+
+
+def softmax_lines(
+    lines: Array, powers: Array, tree: int, run: int, *, path: str | None = None, workers: int | None = None
+) -> Array:
+    """The softmax of dense lines with a table of powers, as ``aneforge.sim.rules.planar.weighed`` does it."""
+    result = np.empty(lines.shape, np.float16)
+    failed = library().aneforge_softmax(
+        *(lines.ctypes.data, *lines.shape, powers.ctypes.data, tree, run, result.ctypes.data),
+        *(workers or threads(), path_number(path)),
+    )
+    return _had_memory(result, failed)
+
+
+def norm_lines(
+    lines: Array,
+    roots: Array,
+    gamma: Array | None,
+    beta: Array | None,
+    epsilon: np.float16,
+    tree: int,
+    run: int,
+    *,
+    path: str | None = None,
+    workers: int | None = None,
+) -> Array:
+    """The layer norm of dense lines with a table of reciprocal roots, as ``aneforge.sim.rules.planar`` does it; gamma
+    and beta are dense lines."""
+    result = np.empty(lines.shape, np.float16)
+    operands = [None if operand is None else operand.ctypes.data for operand in (gamma, beta)]
+    failed = library().aneforge_layer_norm(
+        *(lines.ctypes.data, *lines.shape, roots.ctypes.data, *operands, int(epsilon.view(np.uint16))),
+        *(float(np.float16(1 / lines.shape[1])), tree, run, result.ctypes.data),
+        *(workers or threads(), path_number(path)),
+    )
+    return _had_memory(result, failed)
+
+
+def _had_memory(result: Array, failed: int) -> Array:
     if failed:
         raise MemoryError("not enough memory for a line of a reduction")
-    return sums
+    return result
 
 
 def patches(image: Array, window: Window, first: int, rows: int, single: bool) -> Array:

@@ -157,25 +157,83 @@ TARGET static void NAME(scaled_rows)(const float *factors, const uint16_t *rows,
     }
 }
 
+/* Adds a row of sums to another, rounded. */
+TARGET static void NAME(add_steps)(const float *restrict in, float *restrict sums, ptrdiff_t count)
+{
+    for (ptrdiff_t first = 0; first < count; first += 16)
+        EACH(j, 16)
+            sums[first + j] = sum_step(sums[first + j] + in[first + j]);
+}
+
 /* Sums of lines of fp16 numbers: neighbours in trees, `run` of those in sequence, rounded at every step; then
- * exactly. `room` holds a line. */
+ * exactly. `room` holds a line twice, with its groups side by side, in blocks of 16. */
 TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree, int run, float *room, double *out)
 {
+    ptrdiff_t size = (ptrdiff_t)tree * run, groups = count / size, width = (groups + 15) / 16 * 16;
+    float *line = room + size * width;
     double total = 0.0;
     EACH(i, count)
-        room[i] = read_half(in[i]);
-    for (int level = 1; level < tree; level *= 2) {
-        count /= 2;
-        EACH(i, count)
-            room[i] = sum_step(room[2 * i] + room[2 * i + 1]);
+        line[i] = read_half(in[i]);
+    EACH(place, size) {
+        EACH(group, groups)
+            room[place * width + group] = line[group * size + place];
+        memset(room + place * width + groups, 0, (size_t)(width - groups) * sizeof *room);
     }
-    for (ptrdiff_t i = 0; i < count; i += run) {
-        float sum = room[i];
-        for (int place = 1; place < run; place++)
-            sum = sum_step(sum + room[i + place]);
-        total += (double)sum;
-    }
+    for (int step = 1; step < tree; step *= 2)
+        for (ptrdiff_t place = 0; place < size; place += 2 * step)
+            NAME(add_steps)(room + (place + step) * width, room + place * width, width);
+    for (int place = 1; place < run; place++)
+        NAME(add_steps)(room + place * tree * width, room, width);
+    EACH(group, groups)
+        total += (double)room[group];
     *out = total;
+}
+
+/* The softmax of a line, step by step as aneforge/sim/rules/planar.py says; `powers` holds a padded line, which ends in
+ * zeros. */
+TARGET static void NAME(softmax_line)(const Lines *job, const uint16_t *in, float *room, uint16_t *powers, uint16_t *out)
+{
+    uint16_t most, whole;
+    int16_t largest = INT16_MIN;
+    double total;
+    EACH(i, job->count) {
+        uint16_t bits = (in[i] & 0x7FFFu) > 0x7C00u ? 0x7C00u : in[i];
+        int16_t key = (int16_t)(bits & 0x8000u ? bits ^ 0x7FFFu : bits);
+        largest = key > largest ? key : largest;
+    }
+    most = (uint16_t)(largest < 0 ? largest ^ 0x7FFF : largest);
+    NAME(pairs)(1, in, 1, &most, 0, out, job->count);
+    EACH(i, job->count)
+        powers[i] = job->table[out[i]];
+    NAME(line_sum)(powers, job->padded, job->tree, job->run, room, &total);
+    whole = rounded_half(total, 0);
+    NAME(pairs)(3, powers, 1, &whole, 0, out, job->count);
+}
+
+/* The layer norm of a line in the same way; `own` holds three padded lines, which end in zeros. */
+TARGET static void NAME(norm_line)(const Lines *job, const uint16_t *in, float *room, uint16_t *own, uint16_t *out)
+{
+    uint16_t *centred = own + job->padded, *other = centred + job->padded, mean, spread, root;
+    const uint16_t *result;
+    double total;
+    memcpy(own, in, (size_t)job->count * sizeof *own);
+    NAME(line_sum)(own, job->padded, job->tree, job->run, room, &total);
+    mean = rounded_half(total * job->share, 0);
+    NAME(pairs)(1, in, 1, &mean, 0, centred, job->count);
+    NAME(pairs)(2, centred, 1, centred, 1, own, job->count);
+    NAME(line_sum)(own, job->padded, job->tree, job->run, room, &total);
+    mean = rounded_half(total * job->share, 0);
+    NAME(pairs)(0, &mean, 0, &job->epsilon, 0, &spread, 1);
+    root = job->table[spread];
+    result = job->gamma || job->beta ? own : out;
+    NAME(pairs)(2, centred, 1, &root, 0, job->gamma || job->beta ? own : out, job->count);
+    if (job->gamma) {
+        NAME(pairs)(2, result, 1, job->gamma, 1, job->beta ? other : out, job->count);
+        result = other;
+    }
+    if (job->beta)
+        NAME(pairs)(0, result, 1, job->beta, 1, out, job->count);
+    memset(own + job->count, 0, (size_t)(job->padded - job->count) * sizeof *own);
 }
 
 #undef WIDE
