@@ -40,7 +40,7 @@
 #define BLOCK_COLUMNS 256
 #define POSITIONS 4
 #define DEPTHWISE_TAPS 128
-#define WORK_OF_A_THREAD 400000.0 /* multiply-adds below which starting one more thread costs more than it brings */
+#define WORK_OF_A_THREAD 1000000.0 /* multiply-adds below which starting one more thread costs more than it brings */
 
 /* Where the columns of a panel lie in a map: runs of neighbours. */
 typedef struct {
@@ -630,7 +630,7 @@ static void product_work(void *argument)
  * several: a group gathers its panels again. */
 static void cut(Product *product, int threads)
 {
-    ptrdiff_t nr = product->path->nr, mr = product->path->mr, enough = threads == 1 ? 1 : 4 * (ptrdiff_t)threads;
+    ptrdiff_t nr = product->path->nr, mr = product->path->mr, enough = threads == 1 ? 1 : 3 * (ptrdiff_t)threads;
     ptrdiff_t terms = least_of(product->depth, KC), most = PACKED_FLOATS / (product->positions * terms * nr);
     most = least_of(least_of(most, BLOCK_COLUMNS / nr), (product->columns + nr - 1) / nr);
     product->panels = (product->columns + nr - 1) / nr;
