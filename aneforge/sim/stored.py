@@ -39,7 +39,8 @@ def convolution_form(engine: Engine, kernel: Array, window: Window, groups: int,
         return general()
     if kernel.shape[1] == 1 and groups > 1:
         whole = winograd_kernels(kernel)[0] if turned else [kernel]
-        return _depthwise(np.stack([part.reshape(len(kernel), -1) for part in whole]), window, engine.fast, general)
+        kernels = np.ascontiguousarray(np.stack([part.reshape(len(kernel), -1) for part in whole]), np.float16)
+        return _depthwise(kernels, window, engine.fast, general)
     if turned:
         parts = [[part.reshape(outputs, -1) for part in group] for group in winograd_kernels(kernel, groups)]
     else:

@@ -115,11 +115,13 @@ def _declare(library: ctypes.CDLL) -> None:
         *(pointer, pointer, size, size, size, size, number, pointer, number, number),
     ]
     library.aneforge_depthwise.argtypes = [pointer, pointer, pointer, pointer, number, pointer, number, number]
-    library.aneforge_clamped.argtypes = [pointer, pointer, size, number, number, number]
+    library.aneforge_clamped.argtypes = [pointer, pointer, size, number, number, number, number]
     library.aneforge_settle.argtypes = [pointer, pointer, pointer, size, number, number]
     library.aneforge_widen.argtypes = [pointer, pointer, size, number]
     library.aneforge_narrow.argtypes = [pointer, number, pointer, size, number]
-    library.aneforge_pairs.argtypes = [number, pointer, pointer, pointer, pointer, pointer, pointer, number]
+    library.aneforge_pairs.argtypes = [
+        *(number, pointer, pointer, pointer, pointer, pointer, pointer, number, number),
+    ]
     library.aneforge_gained.argtypes = [
         *(pointer, pointer, pointer, pointer, pointer, ctypes.c_double, ctypes.c_double, ctypes.c_double),
         *(pointer, pointer, number),
@@ -128,7 +130,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.aneforge_operands.argtypes = [pointer, size, pointer, size, size, number]
     library.aneforge_patches.argtypes = [pointer, pointer, pointer, size]
     library.aneforge_store.argtypes = [pointer, pointer, size, number]
-    library.aneforge_look_up.argtypes = [pointer, pointer, pointer, size]
+    library.aneforge_look_up.argtypes = [pointer, pointer, pointer, size, number]
     library.aneforge_line_sums.argtypes = [pointer, size, size, number, number, pointer, number]
     library.aneforge_softmax.argtypes = [pointer, size, size, pointer, number, number, pointer, number, number]
     library.aneforge_layer_norm.argtypes = [

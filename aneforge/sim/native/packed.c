@@ -742,8 +742,8 @@ typedef struct {
 } Layout;
 
 /* A line of the map with zeros around it: `count` numbers from column `first` on, `step` apart. */
-static void copy_line(const uint16_t *in, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step, ptrdiff_t count,
-                      uint16_t *out)
+static void copy_line(const uint16_t *restrict in, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step, ptrdiff_t count,
+                      uint16_t *restrict out)
 {
     ptrdiff_t begin = first < 0 ? least_of((-first + step - 1) / step, count) : 0;
     ptrdiff_t end = first >= width ? 0 : least_of((width - first - 1) / step + 1, count);
@@ -751,6 +751,9 @@ static void copy_line(const uint16_t *in, ptrdiff_t width, ptrdiff_t first, ptrd
     memset(out, 0, (size_t)begin * sizeof *out);
     if (step == 1)
         memcpy(out + begin, in + first + begin, (size_t)(end - begin) * sizeof *out);
+    else if (step == 2) /* a step that compilers know becomes vector code */
+        for (ptrdiff_t j = begin; j < end; j++)
+            out[j] = in[first + 2 * j];
     else
         for (ptrdiff_t j = begin; j < end; j++)
             out[j] = in[first + j * step];

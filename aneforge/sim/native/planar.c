@@ -18,6 +18,7 @@
 #define JOIN(x, y) JOIN_(x, y)
 #define NAME(x) JOIN(x, PATH)
 #define EXPORT __attribute__((visibility("default")))
+#define SHARE 32768 /* elements: about the time that a thread takes to wake */
 #define AXES 5
 #define VECTOR_TERMS 8 /* of a vector product, which are added together */
 
@@ -178,17 +179,17 @@ static const Planar *chosen(int path)
 EXPORT void aneforge_widen(const uint16_t *in, double *out, ptrdiff_t count, int path);
 EXPORT void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count, int path);
 EXPORT void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, const uint16_t *b,
-                           const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path);
+                           const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int threads, int path);
 EXPORT void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t *scale_steps,
                             const uint16_t *offset, const ptrdiff_t *offset_steps, double gain, double bias,
                             double ceiling, uint16_t *out, const ptrdiff_t *shape, int path);
-EXPORT void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int path);
+EXPORT void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int threads, int path);
 EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
 EXPORT void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t rows, ptrdiff_t columns,
                               int path);
 EXPORT void aneforge_patches(const char *map, const ptrdiff_t *geometry, char *out, ptrdiff_t size);
 EXPORT void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int path);
-EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count);
+EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count, int threads);
 EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out,
                               int path);
 EXPORT int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *powers, int tree,
@@ -209,6 +210,53 @@ void aneforge_widen(const uint16_t *in, double *out, ptrdiff_t count, int path)
 void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count, int path)
 {
     chosen(path)->narrow(in, twice, out, count);
+}
+
+/* Dense elementwise work in shares, which threads take one after the other. */
+typedef struct Shares Shares;
+struct Shares {
+    void (*share)(const Shares *, ptrdiff_t first, ptrdiff_t count);
+    const Planar *planar;
+    const uint16_t *a, *b;
+    uint16_t *out;
+    ptrdiff_t count;
+    int operation;
+    int16_t low, high;
+    atomic_ptrdiff_t next;
+};
+
+static void shares_work(void *argument)
+{
+    Shares *job = argument;
+    for (;;) {
+        ptrdiff_t first = atomic_fetch_add(&job->next, 1) * SHARE;
+        if (first >= job->count)
+            return;
+        job->share(job, first, job->count - first < SHARE ? job->count - first : SHARE);
+    }
+}
+
+static void share_out(Shares *job, int threads)
+{
+    ptrdiff_t most = job->count / SHARE;
+    atomic_init(&job->next, 0);
+    aneforge_crew(shares_work, job, threads < most ? threads : (int)most);
+}
+
+static void pairs_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
+{
+    job->planar->pairs(job->operation, job->a + first, 1, job->b + first, 1, job->out + first, count);
+}
+
+static void clamped_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
+{
+    job->planar->clamped(job->a + first, job->out + first, count, job->low, job->high);
+}
+
+static void look_up_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
+{
+    EACH(i, count)
+        job->out[first + i] = job->b[job->a[first + i]];
 }
 
 /* Walks a shape row by row for two operands: trailing axes are one row as long as the steps of both follow. */
@@ -253,10 +301,17 @@ static void next_row(Walk *walk)
 /* Operands spread over a shape of five axes by their steps, in elements; the result is dense. The last axis has steps
  * of zero or one. */
 void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, const uint16_t *b,
-                    const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path)
+                    const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int threads, int path)
 {
     const Planar *planar = chosen(path);
-    for (Walk walk = walked(a_steps, b_steps, shape); walk.rows; next_row(&walk), out += walk.count)
+    Walk walk = walked(a_steps, b_steps, shape);
+    if (walk.rows == 1 && a_steps[AXES - 1] && b_steps[AXES - 1]) {
+        Shares job = {.share = pairs_share, .planar = planar, .a = a, .b = b, .out = out, .count = walk.count,
+                      .operation = operation};
+        share_out(&job, threads);
+        return;
+    }
+    for (; walk.rows; next_row(&walk), out += walk.count)
         planar->pairs(operation, a + walk.a_place, a_steps[AXES - 1], b + walk.b_place, b_steps[AXES - 1], out,
                       walk.count);
 }
@@ -274,9 +329,11 @@ void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t 
 }
 
 /* Numbers between two keys: keys are integers in the order of the numbers (aneforge/sim/rules/moves.py). */
-void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int path)
+void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int threads, int path)
 {
-    chosen(path)->clamped(in, out, count, (int16_t)low, (int16_t)high);
+    Shares job = {.share = clamped_share, .planar = chosen(path), .a = in, .out = out, .count = count,
+                  .low = (int16_t)low, .high = (int16_t)high};
+    share_out(&job, threads);
 }
 
 int aneforge_special(const uint16_t *in, ptrdiff_t count, int path) { return chosen(path)->special(in, count); }
@@ -291,10 +348,10 @@ void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t
 
 void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int path) { chosen(path)->store(in, out, count); }
 
-void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count)
+void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count, int threads)
 {
-    EACH(i, count)
-        out[i] = table[in[i]];
+    Shares job = {.share = look_up_share, .a = in, .b = table, .out = out, .count = count};
+    share_out(&job, threads);
 }
 
 /* Every line has a multiple of tree * run elements. Returns -1 if there is no memory. */

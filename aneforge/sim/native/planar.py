@@ -45,7 +45,8 @@ def paired(operation: str, a: Array, b: Array, *, path: str | None = None) -> Ar
         result = np.empty(a.shape, np.float16)
         row = _Steps(1, 1, 1, 1, result.size)
         library().aneforge_pairs(
-            *(number, a.ctypes.data, _DENSE, b.ctypes.data, _DENSE, result.ctypes.data, row, path_number(path))
+            *(number, a.ctypes.data, _DENSE, b.ctypes.data, _DENSE, result.ctypes.data, row),
+            *(threads(), path_number(path)),
         )
         return result
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -54,7 +55,7 @@ def paired(operation: str, a: Array, b: Array, *, path: str | None = None) -> Ar
     (left, left_steps), (right, right_steps) = _spread(a, filled), _spread(b, filled)
     library().aneforge_pairs(
         *(number, left.ctypes.data, left_steps, right.ctypes.data, right_steps),
-        *(result.ctypes.data, _Steps(*filled), path_number(path)),
+        *(result.ctypes.data, _Steps(*filled), threads(), path_number(path)),
     )
     return result
 
@@ -100,7 +101,9 @@ def clamped(values: Array, low: int, high: int, *, path: str | None = None) -> A
     """The numbers of an fp16 array between two keys, as ``aneforge.sim.rules.moves`` makes them."""
     dense = np.ascontiguousarray(values)
     result = np.empty(dense.shape, np.float16)
-    library().aneforge_clamped(dense.ctypes.data, result.ctypes.data, dense.size, low, high, path_number(path))
+    library().aneforge_clamped(
+        *(dense.ctypes.data, result.ctypes.data, dense.size, low, high, threads(), path_number(path)),
+    )
     return result
 
 
@@ -119,7 +122,7 @@ def looked_up(table: Array, values: Array) -> Array:
     """``aneforge.sim.tables.look_up`` in C."""
     dense = np.ascontiguousarray(values)
     result = np.empty(dense.shape, np.float16)
-    library().aneforge_look_up(table.ctypes.data, dense.ctypes.data, result.ctypes.data, dense.size)
+    library().aneforge_look_up(table.ctypes.data, dense.ctypes.data, result.ctypes.data, dense.size, threads())
     return result
 
 

@@ -81,6 +81,8 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 
 def _relu(op: Op, x: Array) -> Array:
     """Bits of negative numbers are negative integers. A NaN can only come from a port, by moves."""
+    if native.available():
+        return native.clamped(x, 0, _INFINITY)
     source = op.operands[0]
     read = without_nan(x) if source.is_a(Trait.MOVEMENT) or source.kind == "live_in" else x
     return np.maximum(read.view(np.int16), 0).view(np.float16)
