@@ -115,7 +115,7 @@ def _declare(library: ctypes.CDLL) -> None:
         *(pointer, pointer, size, size, size, size, number, pointer, number, number),
     ]
     library.aneforge_depthwise.argtypes = [pointer, pointer, pointer, pointer, number, pointer, number, number]
-    library.aneforge_clamped.argtypes = [pointer, pointer, size, number, number, number, number]
+    library.aneforge_clamped.argtypes = [pointer, pointer, size, pointer, number, number]
     library.aneforge_settle.argtypes = [pointer, pointer, pointer, size, number, number]
     library.aneforge_widen.argtypes = [pointer, pointer, size, number]
     library.aneforge_narrow.argtypes = [pointer, number, pointer, size, number]

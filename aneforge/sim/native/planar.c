@@ -85,6 +85,12 @@ INLINE float sum_step(float value)
     return size == size ? as_float(eleven) : 0.0f;
 }
 
+/* The ends of a clamp, as integers in the order of the numbers, and as numbers. */
+typedef struct {
+    int16_t low_key, high_key;
+    uint16_t low, high;
+} Ends;
+
 /* Lines that are worked on one by one, by several threads. */
 typedef struct Planar Planar;
 typedef struct {
@@ -143,7 +149,7 @@ struct Planar {
     void (*gained)(const uint16_t *, const uint16_t *, ptrdiff_t, const uint16_t *, ptrdiff_t, double, double, double,
                    uint16_t *, ptrdiff_t);
     int (*special)(const uint16_t *, ptrdiff_t);
-    void (*clamped)(const uint16_t *, uint16_t *, ptrdiff_t, int16_t, int16_t);
+    void (*clamped)(const uint16_t *, uint16_t *, ptrdiff_t, Ends);
     void (*store)(const float *, uint16_t *, ptrdiff_t);
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
@@ -183,7 +189,7 @@ EXPORT void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_
 EXPORT void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t *scale_steps,
                             const uint16_t *offset, const ptrdiff_t *offset_steps, double gain, double bias,
                             double ceiling, uint16_t *out, const ptrdiff_t *shape, int path);
-EXPORT void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int threads, int path);
+EXPORT void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, const int *ends, int threads, int path);
 EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
 EXPORT void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t rows, ptrdiff_t columns,
                               int path);
@@ -221,7 +227,7 @@ struct Shares {
     uint16_t *out;
     ptrdiff_t count;
     int operation;
-    int16_t low, high;
+    Ends ends;
     atomic_ptrdiff_t next;
 };
 
@@ -250,7 +256,7 @@ static void pairs_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
 
 static void clamped_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
 {
-    job->planar->clamped(job->a + first, job->out + first, count, job->low, job->high);
+    job->planar->clamped(job->a + first, job->out + first, count, job->ends);
 }
 
 static void look_up_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
@@ -328,11 +334,12 @@ void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t 
                        gain, bias, ceiling, out, walk.count);
 }
 
-/* Numbers between two keys: keys are integers in the order of the numbers (aneforge/sim/rules/moves.py). */
-void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, int low, int high, int threads, int path)
+/* Numbers between two keys, which are integers in the order of the numbers (aneforge/sim/rules/moves.py); the ends
+ * behind them are fp16 bits. */
+void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, const int *ends, int threads, int path)
 {
     Shares job = {.share = clamped_share, .planar = chosen(path), .a = in, .out = out, .count = count,
-                  .low = (int16_t)low, .high = (int16_t)high};
+                  .ends = {(int16_t)ends[0], (int16_t)ends[1], (uint16_t)ends[2], (uint16_t)ends[3]}};
     share_out(&job, threads);
 }
 

@@ -97,12 +97,14 @@ def has_special(values: Array, *, path: str | None = None) -> bool:
     return bool(library().aneforge_special(values.ctypes.data, values.size, path_number(path)))
 
 
-def clamped(values: Array, low: int, high: int, *, path: str | None = None) -> Array:
-    """The numbers of an fp16 array between two keys, as ``aneforge.sim.rules.moves`` makes them."""
+def clamped(values: Array, keys: tuple[int, int], ends: tuple[int, int], *, path: str | None = None) -> Array:
+    """The numbers of an fp16 array between two keys, as ``aneforge.sim.rules.moves`` makes them; others become the
+    ends, which are given as bits."""
     dense = np.ascontiguousarray(values)
     result = np.empty(dense.shape, np.float16)
+    limits = (ctypes.c_int * 4)(*keys, *ends)
     library().aneforge_clamped(
-        *(dense.ctypes.data, result.ctypes.data, dense.size, low, high, threads(), path_number(path)),
+        *(dense.ctypes.data, result.ctypes.data, dense.size, limits, threads(), path_number(path)),
     )
     return result
 

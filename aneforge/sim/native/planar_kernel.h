@@ -92,16 +92,14 @@ TARGET static int NAME(special)(const uint16_t *in, ptrdiff_t count)
     return 0;
 }
 
-/* Numbers no smaller and no larger than two keys say. A NaN is +infinity. */
-TARGET static void NAME(clamped)(const uint16_t *restrict in, uint16_t *restrict out, ptrdiff_t count, int16_t low,
-                                 int16_t high)
+/* Numbers between two keys; others become the ends. A NaN is +infinity. */
+TARGET static void NAME(clamped)(const uint16_t *restrict in, uint16_t *restrict out, ptrdiff_t count, Ends ends)
 {
     EACH(i, count) {
         uint16_t bits = (in[i] & 0x7FFFu) > 0x7C00u ? 0x7C00u : in[i];
         int16_t key = (int16_t)(bits & 0x8000u ? bits ^ 0x7FFFu : bits);
-        key = key < low ? low : key;
-        key = key > high ? high : key;
-        out[i] = (uint16_t)(key < 0 ? key ^ 0x7FFF : key);
+        bits = key < ends.low_key ? ends.low : bits;
+        out[i] = key > ends.high_key ? ends.high : bits;
     }
 }
 

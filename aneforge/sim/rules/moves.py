@@ -82,20 +82,19 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 def _relu(op: Op, x: Array) -> Array:
     """Bits of negative numbers are negative integers. A NaN can only come from a port, by moves."""
     if native.available():
-        return native.clamped(x, 0, _INFINITY)
+        return native.clamped(x, (0, _INFINITY), (0, _INFINITY))
     source = op.operands[0]
     read = without_nan(x) if source.is_a(Trait.MOVEMENT) or source.kind == "live_in" else x
     return np.maximum(read.view(np.int16), 0).view(np.float16)
 
 
 def clamped(op: Op, x: Array) -> Array:
-    """Between the ends of a clamp, which keeps a zero of either sign at an end of zero."""
-    ends = np.array([op.attrs.get("min_val", 0.0), op.attrs["max_val"]])
-    low, high = (0.0 if end == 0 else float(end) for end in narrowed(ends))
-    if not native.available() or not low <= high:
+    """Between the ends of a clamp. A zero of either sign stays what it is at an end of zero."""
+    ends = narrowed(np.array([op.attrs.get("min_val", 0.0), op.attrs["max_val"]]))
+    if not native.available() or not ends[0] <= ends[1]:
         return _by_meaning(op, x)
-    low_key, high_key = _keys(np.array([-0.0 if low == 0 else low, high], np.float16)).tolist()
-    return native.clamped(x, low_key, high_key)
+    low, high = _keys(np.where(ends == 0, np.array([-0.0, 0.0]), ends).astype(np.float16)).tolist()
+    return native.clamped(x, (low, high), tuple(ends.view(np.uint16).tolist()))
 
 
 def _abs(op: Op, x: Array) -> Array:
