@@ -3,6 +3,10 @@ or no answer where a sum might leave the range."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -388,3 +392,24 @@ def _settings_are_read_again():
     native.settings.cache_clear()
     yield
     native.settings.cache_clear()
+
+
+# Machines.
+
+
+@pytest.mark.parametrize(
+    ("compiler", "runner", "paths"),
+    [("cc", [], PATHS[1:]), ("aarch64-linux-gnu-gcc", ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"], ["neon"])],
+    ids=["this machine", "arm64"],
+)
+def test_every_path_has_the_bits_of_the_portable_one(compiler, runner, paths, tmp_path):
+    if not shutil.which(compiler) or not all(shutil.which(name) for name in runner[:1]):
+        pytest.skip(f"{' '.join([compiler, *runner[:1]])} not installed")
+    folder = Path(native.__file__).parent
+    sources = [folder / name for name in ("crew.c", "mac.c", "packed.c", "planar.c")]
+    flags = ["-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
+    program = tmp_path / "paths"
+    command = [compiler, *flags, "-o", program, Path(__file__).parent / "native_paths.c", *sources, "-lm"]
+    subprocess.run(list(map(str, command)), check=True, timeout=200)
+    done = subprocess.run([*runner, str(program)], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, paths), done.stdout + done.stderr
