@@ -34,6 +34,7 @@
 #define LAST_DROPPED 13       /* sum of two exponent fields (N11) */
 #define NO_FIELD 100          /* of a term without any number but zero */
 #define FEW 4                 /* rows for which columns are read as they are stored */
+#define AHEAD 128              /* terms that are fetched before they are needed, where numbers are used but once */
 #define WIDEST 64             /* columns of a panel on any path */
 #define PACKED_FLOATS 131072  /* of a block of columns, for half of a second cache */
 #define HELD_SUMS 131072

@@ -176,6 +176,8 @@ TARGET INLINE void NAME(free_sums)(const float *a, const float *b, const uint16_
             UNROLLED(v, vectors)
                 total[r][v] = SPREAD(MAGIC);
         for (; term < ends[stretch]; term++) {
+            if (halves)
+                __builtin_prefetch((const void *)((uintptr_t)halves + (uintptr_t)(term + AHEAD) * NR * sizeof *halves));
             UNROLLED(v, vectors)
                 right[v] = halves ? HALVES(halves + term * NR + v * LANES) : LOAD(b + term * NR + v * LANES);
             UNROLLED(r, rows) {
@@ -306,6 +308,8 @@ TARGET INLINE void NAME(single_sums)(const float *a, const float *b, const uint1
         UNROLLED(v, vectors)
             total[r][v] = LOAD(sums + r * NR + v * LANES);
     EACH(term, terms) {
+        if (halves)
+            __builtin_prefetch((const void *)((uintptr_t)halves + (uintptr_t)(term + AHEAD) * NR * sizeof *halves));
         UNROLLED(v, vectors)
             right[v] = halves ? HALVES(halves + term * NR + v * LANES) : LOAD(b + term * NR + v * LANES);
         UNROLLED(r, rows) {
