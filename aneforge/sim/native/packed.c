@@ -60,6 +60,7 @@ typedef struct {
     ptrdiff_t terms;
     int rows, narrow;
     float *thresholds, *room;
+    int *has_thresholds; /* whether they are those of `a` */
 } Chunk;
 
 /* The exponent field of a number that is not zero, in fp16: subnormals have that of the smallest normal numbers. */
@@ -573,13 +574,15 @@ static void product_piece(const Product *product, ptrdiff_t number, const Room *
             int32_t *held = room->sums + (several ? (top - row) / path->mr * product->positions * apart : 0);
             for (ptrdiff_t position = 0; position < product->positions; position++) {
                 const Stored *part = &product->row_parts[position];
+                int has_thresholds = 0;
                 path->read_rows(part->halves + (row_panel * product->depth + start) * path->mr, terms, product->exact,
                                 room->rows);
                 for (ptrdiff_t each = 0; each < panels; each++) {
                     ptrdiff_t own = position * product->panel_block + each, at = panel + each;
                     int32_t *sums = held + own * size;
                     Chunk chunk = {.a = room->rows, .b = room->packed + own * terms * path->nr, .terms = terms,
-                                   .rows = (int)rows, .thresholds = room->thresholds, .room = room->room};
+                                   .rows = (int)rows, .thresholds = room->thresholds, .room = room->room,
+                                   .has_thresholds = &has_thresholds};
                     chunk.narrow = product->columns - at * path->nr <= path->nr / 2;
                     if (few)
                         chunk.halves = product->column_parts.halves + (at * product->depth + start) * path->nr;

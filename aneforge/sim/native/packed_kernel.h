@@ -215,11 +215,9 @@ TARGET APART static void NAME(sum_few)(const float *a, const uint16_t *b, const 
 
 /* The same with a comparison of every product. */
 TARGET APART static void NAME(sum_compared)(const float *a, const float *b, const int32_t *ends, ptrdiff_t stretches,
-                                      float *thresholds, int32_t *sums)
+                                      const float *thresholds, int32_t *sums)
 {
     ptrdiff_t term = 0;
-    EACH(place, ends[stretches - 1] * MR)
-        thresholds[place] = threshold_of(a[place]);
     EACH(stretch, stretches) {
         VEC total[MR][VECTORS], right[VECTORS], size[VECTORS];
         UNROLLED(r, MR)
@@ -388,6 +386,10 @@ TARGET static void NAME(tile)(const Chunk *chunk, int32_t *sums)
     /* Comparing every product takes less time than taking so many out again. */
     if (chunk->halves)
         NAME(read_columns)(chunk->halves, chunk->terms, chunk->room);
+    if (!*chunk->has_thresholds)
+        EACH(place, chunk->terms * MR)
+            chunk->thresholds[place] = threshold_of(chunk->a[place]);
+    *chunk->has_thresholds = 1;
     NAME(sum_compared)(chunk->a, chunk->halves ? chunk->room : chunk->b, ends, stretches, chunk->thresholds, sums);
 #endif
 }

@@ -19,6 +19,7 @@
 #define NAME(x) JOIN(x, PATH)
 #define EXPORT __attribute__((visibility("default")))
 #define SHARE 32768 /* elements: about the time that a thread takes to wake */
+#define LINES 16
 #define AXES 5
 #define VECTOR_TERMS 8 /* of a vector product, which are added together */
 
@@ -97,6 +98,7 @@ typedef struct {
     const Planar *planar;
     const uint16_t *in, *table, *gamma, *beta;
     ptrdiff_t lines, count, padded; /* numbers of a line, and with zeros up to whole groups of a sum */
+    ptrdiff_t at_once; /* lines whose sums are one piece of work: their groups fill a vector */
     int tree, run;
     double share;
     uint16_t epsilon;
@@ -154,13 +156,13 @@ struct Planar {
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
     void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
-    void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, double *);
-    void (*softmax_line)(const Lines *, const uint16_t *, float *, uint16_t *, uint16_t *);
+    void (*line_sums)(const uint16_t *, ptrdiff_t, ptrdiff_t, int, int, float *, double *);
+    void (*softmax_lines)(const Lines *, const uint16_t *, ptrdiff_t, float *, uint16_t *, uint16_t *);
     void (*norm_line)(const Lines *, const uint16_t *, float *, uint16_t *, uint16_t *);
 };
 
 #define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, clamped_##path, store_##path, operands_##path, \
-                     settle_single_##path, scaled_rows_##path, line_sum_##path, softmax_line_##path, norm_line_##path}
+                     settle_single_##path, scaled_rows_##path, line_sums_##path, softmax_lines_##path, norm_line_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
 static const Planar AVX2 = ENTRY(avx2), AVX512 = ENTRY(avx512);
@@ -369,7 +371,7 @@ int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int
     if (!room)
         return -1;
     EACH(line, lines)
-        planar->line_sum(in + line * count, count, tree, run, room, out + line);
+        planar->line_sums(in + line * count, 1, count, tree, run, room, out + line);
     free(room);
     return 0;
 }
@@ -377,19 +379,23 @@ int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int
 static void lines_work(void *argument)
 {
     Lines *job = argument;
-    size_t room_size = (size_t)(2 * job->padded + 16 * job->tree * job->run) * sizeof(float);
-    float *room = malloc(room_size + 3 * (size_t)job->padded * sizeof(uint16_t));
+    size_t numbers = (size_t)(job->at_once * job->padded);
+    size_t room_size = (2 * numbers + 16 * (size_t)(job->tree * job->run)) * sizeof(float);
+    float *room = malloc(room_size + 3 * numbers * sizeof(uint16_t));
     uint16_t *own = room ? (uint16_t *)((char *)room + room_size) : NULL;
     if (!room)
         return;
-    memset(own, 0, 3 * (size_t)job->padded * sizeof *own);
+    memset(own, 0, 3 * numbers * sizeof *own);
     for (;;) {
-        ptrdiff_t line = atomic_fetch_add(&job->next, 1);
-        if (line >= job->lines)
+        ptrdiff_t line = atomic_fetch_add(&job->next, 1) * job->at_once, first = line * job->count;
+        ptrdiff_t some = job->lines - line < job->at_once ? job->lines - line : job->at_once;
+        if (some <= 0)
             break;
-        (job->softmax ? job->planar->softmax_line : job->planar->norm_line)(job, job->in + line * job->count, room, own,
-                                                                            job->out + line * job->count);
-        atomic_fetch_add(&job->done, 1);
+        if (job->softmax)
+            job->planar->softmax_lines(job, job->in + first, some, room, own, job->out + first);
+        else
+            job->planar->norm_line(job, job->in + first, room, own, job->out + first);
+        atomic_fetch_add(&job->done, some);
     }
     free(room);
 }
@@ -398,6 +404,7 @@ static int lines_done(Lines *job, int threads)
 {
     ptrdiff_t size = (ptrdiff_t)job->tree * job->run;
     job->padded = (job->count + size - 1) / size * size;
+    job->at_once = job->softmax && 16 * size > job->padded ? 16 * size / job->padded : 1;
     atomic_init(&job->next, 0);
     atomic_init(&job->done, 0);
     aneforge_crew(lines_work, job, job->lines * job->count < 16384 ? 1 : threads);

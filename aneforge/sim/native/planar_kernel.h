@@ -163,18 +163,18 @@ TARGET static void NAME(add_steps)(const float *restrict in, float *restrict sum
             sums[first + j] = sum_step(sums[first + j] + in[first + j]);
 }
 
-/* Sums of lines of fp16 numbers: neighbours in trees, `run` of those in sequence, rounded at every step; then
- * exactly. `room` holds a line twice, with its groups side by side, in blocks of 16. */
-TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree, int run, float *room, double *out)
+/* Sums of lines of fp16 numbers, of `count` each: neighbours in trees, `run` of those in sequence, rounded at every
+ * step; then exactly. `room` holds the lines twice, with their groups side by side, in blocks of 16. */
+TARGET static void NAME(line_sums)(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, float *room,
+                                   double *out)
 {
-    ptrdiff_t size = (ptrdiff_t)tree * run, groups = count / size, width = (groups + 15) / 16 * 16;
-    float *line = room + size * width;
-    double total = 0.0;
-    EACH(i, count)
-        line[i] = read_half(in[i]);
+    ptrdiff_t size = (ptrdiff_t)tree * run, groups = lines * count / size, width = (groups + 15) / 16 * 16;
+    float *all = room + size * width;
+    EACH(i, lines * count)
+        all[i] = read_half(in[i]);
     EACH(place, size) {
         EACH(group, groups)
-            room[place * width + group] = line[group * size + place];
+            room[place * width + group] = all[group * size + place];
         memset(room + place * width + groups, 0, (size_t)(width - groups) * sizeof *room);
     }
     for (int step = 1; step < tree; step *= 2)
@@ -182,30 +182,40 @@ TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree,
             NAME(add_steps)(room + (place + step) * width, room + place * width, width);
     for (int place = 1; place < run; place++)
         NAME(add_steps)(room + place * tree * width, room, width);
-    EACH(group, groups)
-        total += (double)room[group];
-    *out = total;
+    EACH(line, lines) {
+        double total = 0.0;
+        EACH(group, count / size)
+            total += (double)*room++;
+        out[line] = total;
+    }
 }
 
-/* The softmax of a line, step by step as aneforge/sim/rules/planar.py says; `powers` holds a padded line, which ends in
- * zeros. */
-TARGET static void NAME(softmax_line)(const Lines *job, const uint16_t *in, float *room, uint16_t *powers, uint16_t *out)
+/* The softmax of some lines, step by step as aneforge/sim/rules/planar.py says; `powers` holds them padded, and what is
+ * behind each line is zero. */
+TARGET static void NAME(softmax_lines)(const Lines *job, const uint16_t *in, ptrdiff_t lines, float *room,
+                                       uint16_t *powers, uint16_t *out)
 {
-    uint16_t most, whole;
-    int16_t largest = INT16_MIN;
-    double total;
-    EACH(i, job->count) {
-        uint16_t bits = (in[i] & 0x7FFFu) > 0x7C00u ? 0x7C00u : in[i];
-        int16_t key = (int16_t)(bits & 0x8000u ? bits ^ 0x7FFFu : bits);
-        largest = key > largest ? key : largest;
+    ptrdiff_t count = job->count;
+    double totals[LINES];
+    EACH(line, lines) {
+        const uint16_t *own = in + line * count;
+        uint16_t most, *shifted = out + line * count;
+        int16_t largest = INT16_MIN;
+        EACH(i, count) {
+            uint16_t bits = (own[i] & 0x7FFFu) > 0x7C00u ? 0x7C00u : own[i];
+            int16_t key = (int16_t)(bits & 0x8000u ? bits ^ 0x7FFFu : bits);
+            largest = key > largest ? key : largest;
+        }
+        most = (uint16_t)(largest < 0 ? largest ^ 0x7FFF : largest);
+        NAME(pairs)(1, own, 1, &most, 0, shifted, count);
+        EACH(i, count)
+            powers[line * job->padded + i] = job->table[shifted[i]];
     }
-    most = (uint16_t)(largest < 0 ? largest ^ 0x7FFF : largest);
-    NAME(pairs)(1, in, 1, &most, 0, out, job->count);
-    EACH(i, job->count)
-        powers[i] = job->table[out[i]];
-    NAME(line_sum)(powers, job->padded, job->tree, job->run, room, &total);
-    whole = rounded_half(total, 0);
-    NAME(pairs)(3, powers, 1, &whole, 0, out, job->count);
+    NAME(line_sums)(powers, lines, job->padded, job->tree, job->run, room, totals);
+    EACH(line, lines) {
+        uint16_t whole = rounded_half(totals[line], 0);
+        NAME(pairs)(3, powers + line * job->padded, 1, &whole, 0, out + line * count, count);
+    }
 }
 
 /* The layer norm of a line in the same way; `own` holds three padded lines, which end in zeros. */
@@ -215,11 +225,11 @@ TARGET static void NAME(norm_line)(const Lines *job, const uint16_t *in, float *
     const uint16_t *result;
     double total;
     memcpy(own, in, (size_t)job->count * sizeof *own);
-    NAME(line_sum)(own, job->padded, job->tree, job->run, room, &total);
+    NAME(line_sums)(own, 1, job->padded, job->tree, job->run, room, &total);
     mean = rounded_half(total * job->share, 0);
     NAME(pairs)(1, in, 1, &mean, 0, centred, job->count);
     NAME(pairs)(2, centred, 1, centred, 1, own, job->count);
-    NAME(line_sum)(own, job->padded, job->tree, job->run, room, &total);
+    NAME(line_sums)(own, 1, job->padded, job->tree, job->run, room, &total);
     mean = rounded_half(total * job->share, 0);
     NAME(pairs)(0, &mean, 0, &job->epsilon, 0, &spread, 1);
     root = job->table[spread];
