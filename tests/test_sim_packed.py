@@ -317,24 +317,28 @@ def test_fast_sums_are_infinite_from_the_ceiling_on():
 def test_softmax_and_layer_norm_of_lines_are_those_of_numpy(path, count, monkeypatch):
     rng = np.random.default_rng(count)
     engine = Engine.of(af.target("m1"))
-    gain, start = numbers(rng, (1, 1, 1, 1, count), 1.0), numbers(rng, (1, 1, 1, 1, count), 1.0)
-    maps = [numbers(rng, (1, 2, 3, 1, count), scale) for scale in (1e-4, 1.0, 300.0)]
-    maps.append(EVERY[rng.integers(0, 65536, (1, 2, 3, 1, count))])
     rule = planar.PLANAR["layer_norm"]
-    op = _Attributes({"axes": (4,), "epsilon": 1e-5})
 
-    def results(x):
-        yield planar.weighed(engine, x, (4,))
+    def results(x, axis):
+        shape = tuple(count if place == axis else 1 for place in range(5))
+        op = _Attributes({"axes": (axis,), "epsilon": 1e-5})
+        draw = np.random.default_rng(axis)
+        gain, start = numbers(draw, shape, 1.0), numbers(draw, shape, 1.0)
+        yield planar.weighed(engine, x, (axis,))
         for operands in ((), (gain,), (None, start), (gain, start)):
             yield rule(engine, op, x, *operands)
 
+    cases = []
+    for axis, shape in ((4, (1, 2, 3, 1, count)), (2, (1, 2, count, 3, 7)), (3, (1, 1, 1, count, 16))):
+        maps = [numbers(rng, shape, scale) for scale in (1e-4, 1.0, 300.0)]
+        cases += [(x, axis) for x in (*maps, EVERY[rng.integers(0, 65536, shape)])]
     monkeypatch.setenv("ANEFORGE_NATIVE_PATH", path)
     native.settings.cache_clear()
-    found = [list(results(x)) for x in maps]
+    found = [list(results(*case)) for case in cases]
     monkeypatch.setenv("ANEFORGE_NATIVE", "0")
     native.settings.cache_clear()
-    for x, one in zip(maps, found, strict=True):
-        for mine, other in zip(one, results(x), strict=True):
+    for case, one in zip(cases, found, strict=True):
+        for mine, other in zip(one, results(*case), strict=True):
             bits_equal(mine, other)
 
 

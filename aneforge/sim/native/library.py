@@ -132,9 +132,11 @@ def _declare(library: ctypes.CDLL) -> None:
     library.aneforge_store.argtypes = [pointer, pointer, size, number]
     library.aneforge_look_up.argtypes = [pointer, pointer, pointer, size, number]
     library.aneforge_line_sums.argtypes = [pointer, size, size, number, number, pointer, number]
-    library.aneforge_softmax.argtypes = [pointer, size, size, pointer, number, number, pointer, number, number]
+    library.aneforge_softmax.argtypes = [
+        *(pointer, size, size, size, pointer, number, number, pointer, number, number),
+    ]
     library.aneforge_layer_norm.argtypes = [
-        *(pointer, size, size, pointer, pointer, pointer, number, ctypes.c_double, number, number),
+        *(pointer, size, size, size, pointer, pointer, pointer, number, ctypes.c_double, number, number),
         *(pointer, number, number),
     ]
     library.aneforge_vector_products.argtypes = [pointer, pointer, size, size, size, pointer, number, number]

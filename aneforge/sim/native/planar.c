@@ -97,6 +97,7 @@ typedef struct Planar Planar;
 typedef struct {
     const Planar *planar;
     const uint16_t *in, *table, *gamma, *beta;
+    ptrdiff_t inner; /* lines that lie side by side; 1 where each lies by itself */
     ptrdiff_t lines, count, padded; /* numbers of a line, and with zeros up to whole groups of a sum */
     ptrdiff_t at_once; /* lines whose sums are one piece of work: their groups fill a vector */
     int tree, run;
@@ -200,9 +201,9 @@ EXPORT void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int 
 EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count, int threads);
 EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out,
                               int path);
-EXPORT int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *powers, int tree,
+EXPORT int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *powers, int tree,
                             int run, uint16_t *out, int threads, int path);
-EXPORT int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *roots,
+EXPORT int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *roots,
                                const uint16_t *gamma, const uint16_t *beta, int epsilon, double share, int tree,
                                int run, uint16_t *out, int threads, int path);
 EXPORT void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
@@ -376,25 +377,58 @@ int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int
     return 0;
 }
 
+/* Some lines that lie one behind the other. */
+static void do_lines(const Lines *job, const uint16_t *in, ptrdiff_t lines, float *room, uint16_t *own, uint16_t *out)
+{
+    if (job->softmax)
+        job->planar->softmax_lines(job, in, lines, room, own, out);
+    else
+        for (ptrdiff_t line = 0; line < lines; line++)
+            job->planar->norm_line(job, in + line * job->count, room, own, out + line * job->count);
+}
+
+/* Lines side by side are turned first, some at a time, and turned back. */
+static void do_columns(const Lines *job, ptrdiff_t first, ptrdiff_t lines, float *room, uint16_t *own, uint16_t *turned)
+{
+    ptrdiff_t count = job->count, inner = job->inner, place = first / inner * count * inner + first % inner;
+    uint16_t *done = turned + LINES * count, *out = job->out + place;
+    const uint16_t *in = job->in + place;
+    EACH(i, count) EACH(line, lines)
+        turned[line * count + i] = in[i * inner + line];
+    for (ptrdiff_t line = 0; line < lines; line += job->at_once) {
+        ptrdiff_t some = lines - line < job->at_once ? lines - line : job->at_once;
+        do_lines(job, turned + line * count, some, room, own, done + line * count);
+    }
+    EACH(i, count) EACH(line, lines)
+        out[i * inner + line] = done[line * count + i];
+}
+
 static void lines_work(void *argument)
 {
     Lines *job = argument;
     size_t numbers = (size_t)(job->at_once * job->padded);
     size_t room_size = (2 * numbers + 16 * (size_t)(job->tree * job->run)) * sizeof(float);
-    float *room = malloc(room_size + 3 * numbers * sizeof(uint16_t));
+    float *room = malloc(room_size + (3 * numbers + 2 * LINES * (size_t)job->count) * sizeof(uint16_t));
     uint16_t *own = room ? (uint16_t *)((char *)room + room_size) : NULL;
     if (!room)
         return;
     memset(own, 0, 3 * numbers * sizeof *own);
     for (;;) {
-        ptrdiff_t line = atomic_fetch_add(&job->next, 1) * job->at_once, first = line * job->count;
-        ptrdiff_t some = job->lines - line < job->at_once ? job->lines - line : job->at_once;
-        if (some <= 0)
+        ptrdiff_t piece = atomic_fetch_add(&job->next, 1), columns = (job->inner + LINES - 1) / LINES, first, some;
+        if (job->inner == 1) {
+            first = piece * job->at_once;
+            some = job->lines - first < job->at_once ? job->lines - first : job->at_once;
+        } else {
+            first = piece / columns * job->inner + piece % columns * LINES;
+            some = job->inner - piece % columns * LINES;
+            some = some < LINES ? some : LINES;
+        }
+        if (first >= job->lines)
             break;
-        if (job->softmax)
-            job->planar->softmax_lines(job, job->in + first, some, room, own, job->out + first);
+        if (job->inner == 1)
+            do_lines(job, job->in + first * job->count, some, room, own, job->out + first * job->count);
         else
-            job->planar->norm_line(job, job->in + first, room, own, job->out + first);
+            do_columns(job, first, some, room, own, own + 3 * numbers);
         atomic_fetch_add(&job->done, some);
     }
     free(room);
@@ -411,23 +445,23 @@ static int lines_done(Lines *job, int threads)
     return atomic_load(&job->done) == job->lines ? 0 : -1;
 }
 
-/* The softmax of every line, with a table of powers; 0, or -1 if there is no memory. */
-int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *powers, int tree, int run,
+/* The softmax of every line, with a table of powers: numbers lie [lines / inner, count, inner]; 0, or -1 if there is no memory. */
+int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *powers, int tree, int run,
                      uint16_t *out, int threads, int path)
 {
-    Lines job = {.planar = chosen(path), .in = in, .table = powers, .lines = lines, .count = count, .tree = tree,
-                 .run = run, .softmax = 1, .out = out};
+    Lines job = {.planar = chosen(path), .in = in, .table = powers, .lines = lines, .count = count, .inner = inner,
+                 .tree = tree, .run = run, .softmax = 1, .out = out};
     return lines_done(&job, threads);
 }
 
 /* The layer norm of every line, with a table of reciprocal roots and the reciprocal of the count; gamma and beta, or
  * NULL, are lines. */
-int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, const uint16_t *roots,
+int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *roots,
                         const uint16_t *gamma, const uint16_t *beta, int epsilon, double share, int tree, int run,
                         uint16_t *out, int threads, int path)
 {
     Lines job = {.planar = chosen(path), .in = in, .table = roots, .gamma = gamma, .beta = beta, .lines = lines,
-                 .count = count, .tree = tree, .run = run, .share = share, .epsilon = (uint16_t)epsilon, .out = out};
+                 .count = count, .inner = inner, .tree = tree, .run = run, .share = share, .epsilon = (uint16_t)epsilon, .out = out};
     return lines_done(&job, threads);
 }
 

@@ -138,19 +138,21 @@ def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> 
 
 
 def softmax_lines(
-    lines: Array, powers: Array, tree: int, run: int, *, path: str | None = None, workers: int | None = None
+    values: Array, powers: Array, tree: int, run: int, *, path: str | None = None, workers: int | None = None
 ) -> Array:
-    """The softmax of dense lines with a table of powers, as ``aneforge.sim.rules.planar.weighed`` does it."""
-    result = np.empty(lines.shape, np.float16)
+    """The softmax along the second axis of a dense array [outer, count, inner] with a table of powers, as
+    ``aneforge.sim.rules.planar.weighed`` does it."""
+    result = np.empty(values.shape, np.float16)
+    outer, count, inner = values.shape
     failed = library().aneforge_softmax(
-        *(lines.ctypes.data, *lines.shape, powers.ctypes.data, tree, run, result.ctypes.data),
+        *(values.ctypes.data, outer * inner, count, inner, powers.ctypes.data, tree, run, result.ctypes.data),
         *(workers or threads(), path_number(path)),
     )
     return _had_memory(result, failed)
 
 
 def norm_lines(
-    lines: Array,
+    values: Array,
     roots: Array,
     gamma: Array | None,
     beta: Array | None,
@@ -161,13 +163,14 @@ def norm_lines(
     path: str | None = None,
     workers: int | None = None,
 ) -> Array:
-    """The layer norm of dense lines with a table of reciprocal roots, as ``aneforge.sim.rules.planar`` does it; gamma
-    and beta are dense lines."""
-    result = np.empty(lines.shape, np.float16)
+    """The layer norm along the second axis of a dense array [outer, count, inner] with a table of reciprocal roots, as
+    ``aneforge.sim.rules.planar`` does it; gamma and beta are dense lines."""
+    result = np.empty(values.shape, np.float16)
+    outer, count, inner = values.shape
     operands = [None if operand is None else operand.ctypes.data for operand in (gamma, beta)]
     failed = library().aneforge_layer_norm(
-        *(lines.ctypes.data, *lines.shape, roots.ctypes.data, *operands, int(epsilon.view(np.uint16))),
-        *(float(np.float16(1 / lines.shape[1])), tree, run, result.ctypes.data),
+        *(values.ctypes.data, outer * inner, count, inner, roots.ctypes.data, *operands),
+        *(int(epsilon.view(np.uint16)), float(np.float16(1 / count)), tree, run, result.ctypes.data),
         *(workers or threads(), path_number(path)),
     )
     return _had_memory(result, failed)

@@ -160,9 +160,10 @@ def weighed(engine: Engine, x: Array, axes: tuple[int, ...], subtract_max: bool 
     """The maximum is subtracted in fp16, powers come from the table, their sum is that of a reduction, the quotient is
     rounded (N28, N61). An attention may leave the maximum in: then a power above 11.09 is infinite (N29)."""
     table = activation("exp2", (("base_e", 1.0),), engine.tables)
-    if native.available() and subtract_max and _are_lines(x, axes) and x.shape[-1] <= FP16_MAX:
-        lines = x.reshape(-1, x.shape[-1])
-        return native.softmax_lines(lines, table, constant("reduction_tree"), constant("reduction_run")).reshape(x.shape)
+    lines = _lines(x, axes)
+    if lines is not None and subtract_max and lines.shape[1] <= FP16_MAX:
+        done = native.softmax_lines(lines, table, constant("reduction_tree"), constant("reduction_run"))
+        return done.reshape(x.shape)
     shifted = paired("sub", x, narrowed(widened(x).max(axis=axes, keepdims=True))) if subtract_max else x
     powers = look_up(table, shifted)
     if math.prod(x.shape[axis] for axis in axes) <= FP16_MAX:
@@ -171,9 +172,13 @@ def weighed(engine: Engine, x: Array, axes: tuple[int, ...], subtract_max: bool 
     return narrowed(widened(powers) / whole, twice=True)
 
 
-def _are_lines(x: Array, axes: tuple[int, ...]) -> bool:
-    """Whether the numbers along some axes are lines of memory."""
-    return axes == (x.ndim - 1,) and x.flags.c_contiguous and x.size > 0
+def _lines(x: Array, axes: tuple[int, ...]) -> Array | None:
+    """A dense array as [outer, count, inner], where some neighbouring axes are the count; None where the C form cannot
+    have it."""
+    dense = native.available() and x.flags.c_contiguous and x.size > 0
+    if not dense or axes != tuple(range(axes[0], axes[0] + len(axes))):
+        return None
+    return x.reshape(math.prod(x.shape[: axes[0]]), -1, math.prod(x.shape[axes[-1] + 1 :]))
 
 
 def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Array | None = None) -> Array:
@@ -181,10 +186,10 @@ def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Ar
     axes, groups = op["axes"], op.attrs.get("groups", 1)  # an instance norm has no groups
     roots = activation("r_sqrt", (), engine.tables)
     epsilon = np.array([op.attrs["epsilon"]]).astype(np.float16)
+    lines = None if groups > 1 else _lines(x, axes)
     along = [operand for operand in (gamma, beta) if operand is not None]
-    if native.available() and groups == 1 and _are_lines(x, axes) and all(o.size == x.shape[-1] for o in along):
-        lines = x.reshape(-1, x.shape[-1])
-        gains, starts = (None if o is None else np.ascontiguousarray(o) for o in (gamma, beta))
+    if lines is not None and all(operand.size == lines.shape[1] for operand in along):
+        gains, starts = (None if operand is None else np.ascontiguousarray(operand) for operand in (gamma, beta))
         tree, run = constant("reduction_tree"), constant("reduction_run")
         return native.norm_lines(lines, roots, gains, starts, epsilon[0], tree, run).reshape(x.shape)
     split = x
