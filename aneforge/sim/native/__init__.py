@@ -22,7 +22,6 @@ from aneforge.sim.native.planar import (
     settled_single,
     softmax_lines,
     stored,
-    vector_products,
     widened,
 )
 
@@ -54,7 +53,6 @@ __all__ = [
     "store_matrix",
     "stored",
     "threads",
-    "vector_products",
     "why_not",
     "widened",
 ]

@@ -139,7 +139,6 @@ def _declare(library: ctypes.CDLL) -> None:
         *(pointer, size, size, size, pointer, pointer, pointer, number, ctypes.c_double, number, number),
         *(pointer, number, number),
     ]
-    library.aneforge_vector_products.argtypes = [pointer, pointer, size, size, size, pointer, number, number]
     library.aneforge_settle_single.argtypes = [pointer, pointer, size, size, size, size, pointer, number]
 
 

@@ -6,10 +6,7 @@
 #define STORE(p, v) _mm256_storeu_ps(p, v)
 #define SPREAD(x) _mm256_set1_ps(x)
 #define SIZE_OF(v) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v)
-#define LARGER(x, y) _mm256_max_ps(x, y)
 #define HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
-/* Not below it: true for a NaN too. */
-#define AT_LEAST_ANY(v, limit) (_mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_set1_ps(limit), _CMP_NLT_UQ)) != 0)
 #define AT_MOST_MASK(x, y) \
     ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y), _CMP_LE_OQ)))
 #define ADD_BITS(p, v) \

@@ -6,10 +6,7 @@
 #define STORE(p, v) _mm512_storeu_ps(p, v)
 #define SPREAD(x) _mm512_set1_ps(x)
 #define SIZE_OF(v) _mm512_abs_ps(v)
-#define LARGER(x, y) _mm512_max_ps(x, y)
 #define HALVES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
-/* Not below it: true for a NaN too. */
-#define AT_LEAST_ANY(v, limit) (_mm512_cmp_ps_mask(v, _mm512_set1_ps(limit), _CMP_NLT_UQ) != 0)
 #define AT_MOST_MASK(x, y) \
     ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y), _CMP_LE_OQ)))
 #define ADD_BITS(p, v) \

@@ -6,10 +6,7 @@
 #define STORE(p, v) vst1q_f32(p, v)
 #define SPREAD(x) vdupq_n_f32(x)
 #define SIZE_OF(v) vabsq_f32(v)
-#define LARGER(x, y) vmaxq_f32(x, y)
 #define HALVES(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
-/* Not below it: true for a NaN too. */
-#define AT_LEAST_ANY(v, limit) (vminvq_u32(vcltq_f32(v, vdupq_n_f32(limit))) == 0)
 #define ADD_BITS(p, v) \
     vst1q_s32(p, vaddq_s32(vld1q_s32(p), vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS))))
 /* The least magnitude whose product with a row operand in units is kept: the reciprocal of its power of two, in ones. A

@@ -21,7 +21,6 @@
 #define SHARE 32768 /* elements: about the time that a thread takes to wake */
 #define LINES 16
 #define AXES 5
-#define VECTOR_TERMS 8 /* of a vector product, which are added together */
 
 /* What planar work reads: infinities are infinite, and a NaN is +infinity. */
 INLINE float read_half(uint32_t half)
@@ -115,16 +114,8 @@ typedef struct {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* The fast mode reads finite numbers with the machine's own conversion, and infinity as infinity. */
 #define PATH avx2
 #define TARGET __attribute__((target("avx2,fma,f16c")))
-#define WIDE __m256
-#define LANES 8
-#define LOAD(p) _mm256_loadu_ps(p)
-#define STORE(p, v) _mm256_storeu_ps(p, v)
-#define SPREAD(x) _mm256_set1_ps(x)
-#define TERM(a, b, sum) _mm256_fmadd_ps(a, b, sum)
-#define HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #include "planar_kernel.h"
 
 #if defined(__clang__)
@@ -134,13 +125,6 @@ typedef struct {
 #endif
 #define PATH avx512
 #define TARGET __attribute__((target(AVX512_PLANAR)))
-#define WIDE __m512
-#define LANES 16
-#define LOAD(p) _mm512_loadu_ps(p)
-#define STORE(p, v) _mm512_storeu_ps(p, v)
-#define SPREAD(x) _mm512_set1_ps(x)
-#define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
-#define HALVES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #include "planar_kernel.h"
 #endif
 
@@ -156,14 +140,13 @@ struct Planar {
     void (*store)(const float *, uint16_t *, ptrdiff_t);
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
-    void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
     void (*line_sums)(const uint16_t *, ptrdiff_t, ptrdiff_t, int, int, float *, double *);
     void (*softmax_lines)(const Lines *, const uint16_t *, ptrdiff_t, float *, uint16_t *, uint16_t *);
     void (*norm_line)(const Lines *, const uint16_t *, float *, uint16_t *, uint16_t *);
 };
 
 #define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, clamped_##path, store_##path, operands_##path, \
-                     settle_single_##path, scaled_rows_##path, line_sums_##path, softmax_lines_##path, norm_line_##path}
+                     settle_single_##path, line_sums_##path, softmax_lines_##path, norm_line_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
 static const Planar AVX2 = ENTRY(avx2), AVX512 = ENTRY(avx512);
@@ -206,8 +189,6 @@ EXPORT int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count
 EXPORT int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *roots,
                                const uint16_t *gamma, const uint16_t *beta, int epsilon, double share, int tree,
                                int run, uint16_t *out, int threads, int path);
-EXPORT void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
-                                     ptrdiff_t columns, float *out, int threads, int path);
 EXPORT void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column,
                                    ptrdiff_t rows, ptrdiff_t columns, uint16_t *out, int path);
 
@@ -517,48 +498,4 @@ void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bia
     EACH(row, rows)
         planar->settle_single(in + row * columns, bias ? bias + row * bias_row : NULL, bias ? bias_column : 0,
                               out + row * columns, columns);
-}
-
-/* A few rows times a matrix. Threads take shares of the columns, one after the other. */
-typedef struct {
-    const Planar *planar;
-    const float *a;
-    const uint16_t *b;
-    ptrdiff_t rows, depth, columns, share;
-    float *out;
-    atomic_ptrdiff_t next;
-} Vector;
-
-static void vector_share(const Vector *vector, ptrdiff_t first, ptrdiff_t count)
-{
-    ptrdiff_t depth = vector->depth, columns = vector->columns, whole = depth / VECTOR_TERMS * VECTOR_TERMS;
-    for (ptrdiff_t term = 0; term < whole; term += VECTOR_TERMS)
-        EACH(row, vector->rows)
-            vector->planar->scaled_rows(vector->a + row * depth + term, vector->b + term * columns + first, columns,
-                                        count, vector->out + row * columns + first);
-    for (ptrdiff_t term = whole; term < depth; term++)
-        EACH(row, vector->rows) EACH(j, count)
-            vector->out[row * columns + first + j] +=
-                vector->a[row * depth + term] * operand(vector->b[term * columns + first + j]);
-}
-
-static void vector_work(void *argument)
-{
-    Vector *vector = argument;
-    for (;;) {
-        ptrdiff_t first = atomic_fetch_add(&vector->next, 1) * vector->share, count = vector->columns - first;
-        if (count <= 0)
-            return;
-        vector_share(vector, first, count < vector->share ? count : vector->share);
-    }
-}
-
-/* A few rows times a matrix, added to `out`. */
-void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
-                              float *out, int threads, int path)
-{
-    Vector vector = {chosen(path), a, b, rows, depth, columns, columns, out, 0};
-    if (threads > 1) /* whole cache lines of the sums */
-        vector.share = (columns / (2 * threads) + 127) / 64 * 64;
-    aneforge_crew(vector_work, &vector, threads);
 }

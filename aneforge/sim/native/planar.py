@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _AXES = 5
-_WORTHWHILE = 1 << 18  # elements of a matrix; half as many take less time than starting a second thread
 _OPERATIONS = {"add": 0, "sub": 1, "mult": 2, "div": 3}
 _Steps = ctypes.c_ssize_t * _AXES
 _DENSE, _SPREAD = _Steps(1, 1, 1, 1, 1), _Steps(0, 0, 0, 0, 0)
@@ -215,14 +214,3 @@ def settled_single(sums: Array, bias: Array | None = None, *, path: str | None =
         dense.ctypes.data, start, *steps, *dense.shape, result.ctypes.data, path_number(path)
     )
     return result
-
-
-def vector_products(a: Array, b: Array, *, path: str | None = None, workers: int | None = None) -> Array:
-    """Single-precision sums of a few fp16 rows and a matrix [depth, columns], which is read where it lies."""
-    left, right = operands(a), np.ascontiguousarray(b)
-    sums = np.zeros((left.shape[0], right.shape[1]), np.float32)
-    library().aneforge_vector_products(
-        *(left.ctypes.data, right.ctypes.data, *left.shape, right.shape[1], sums.ctypes.data),
-        *(workers or (threads() if right.size >= _WORTHWHILE else 1), path_number(path)),
-    )
-    return sums

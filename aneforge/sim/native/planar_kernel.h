@@ -131,30 +131,6 @@ TARGET static void NAME(settle_single)(const float *in, const uint16_t *bias, pt
     }
 }
 
-/* Adds VECTOR_TERMS rows of a matrix, times a factor each, to single-precision sums: rows are read as they lie. */
-TARGET static void NAME(scaled_rows)(const float *factors, const uint16_t *rows, ptrdiff_t step, ptrdiff_t count,
-                                     float *sums)
-{
-    ptrdiff_t j = 0;
-#ifdef WIDE
-    WIDE factor[VECTOR_TERMS];
-    for (int term = 0; term < VECTOR_TERMS; term++)
-        factor[term] = SPREAD(factors[term]);
-    for (; j + LANES <= count; j += LANES) {
-        WIDE total = LOAD(sums + j);
-        _Pragma("GCC unroll 8") for (int term = 0; term < VECTOR_TERMS; term++)
-            total = TERM(factor[term], HALVES(rows + term * step + j), total);
-        STORE(sums + j, total);
-    }
-#endif
-    for (; j < count; j++) {
-        float total = sums[j];
-        for (int term = 0; term < VECTOR_TERMS; term++)
-            total += factors[term] * operand(rows[term * step + j]);
-        sums[j] = total;
-    }
-}
-
 /* Adds a row of sums to another, rounded. */
 TARGET static void NAME(add_steps)(const float *restrict in, float *restrict sums, ptrdiff_t count)
 {
@@ -244,12 +220,5 @@ TARGET static void NAME(norm_line)(const Lines *job, const uint16_t *in, float *
     memset(own + job->count, 0, (size_t)(job->padded - job->count) * sizeof *own);
 }
 
-#undef WIDE
-#undef LANES
-#undef LOAD
-#undef STORE
-#undef SPREAD
-#undef TERM
-#undef HALVES
 #undef PATH
 #undef TARGET

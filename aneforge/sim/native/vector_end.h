@@ -15,8 +15,6 @@
 #undef AT_MOST_MASK
 #undef HALVES
 #undef STORE
-#undef LARGER
-#undef AT_LEAST_ANY
 #undef THRESHOLD
 #undef TAKE_BITS
 #undef FLAG_MASK
