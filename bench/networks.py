@@ -82,7 +82,15 @@ def mobilenetv2() -> af.Tensor:
     """MobileNetV2 at 224 x 224: depthwise convolutions between 1 x 1 ones, 1000 classes."""
     draw = Draw(2)
     y = _conv_norm(draw, af.input((1, 3, 224, 224), name="image"), 32, 3, 2).relu6()
-    stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    stages = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
     for expansion, channels, blocks, stride in stages:
         for block in range(blocks):
             y = _inverted(draw, y, channels, 1 if block else stride, expansion)

@@ -20,7 +20,7 @@ Array = np.ndarray
 OPSET = 23
 
 
-def onnx_twin(graph: Graph) -> bytes:  # noqa: PLR0912 - one branch an op
+def onnx_twin(graph: Graph) -> bytes:  # noqa: PLR0912, PLR0915 - one branch an op
     """The graph as a float32 ONNX model."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper

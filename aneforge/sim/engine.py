@@ -78,19 +78,28 @@ class Engine:
 
     def products(self, a: Array, b: Array, bias: Array | None = None) -> Array:
         """``a @ b + bias`` of [rows, depth] and [depth, columns], as the engine, or the fast mode, gives it (fp16)."""
+        if bias is None and a.dtype == b.dtype == np.float16:
+            inside = self._inside(a[None], b[None])
+            if inside is not None:
+                return inside[0]
         if self.fast:
             return fast_products(a, b, bias)
         if self.tile_losses:
             return products_in_tiles(a, b, bias, self.flush_subnormals)
         return products(a, b, bias, self.flush_subnormals)
 
+    def _inside(self, a: Array, b: Array) -> Array | None:
+        """The products of two stacks where the C form has them: no sum can leave the range on its way."""
+        if not self.keeps_weights or not a.size or not b.size:
+            return None
+        return native.products_inside(np.ascontiguousarray(a), np.ascontiguousarray(b), self.fast)
+
     def stacked_products(self, a: Array, b: Array) -> Array:
         """The products of two stacks of matrices, matrix by matrix."""
         left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
-        if self.keeps_weights and left.size and right.size:
-            inside = native.products_inside(left, right, self.fast)
-            if inside is not None:
-                return inside
+        inside = self._inside(left, right)
+        if inside is not None:
+            return inside
         if self.fast:
             return stacked_fast(left, right)
         if self.tile_losses or not native.available() or not left.size:

@@ -168,7 +168,7 @@ def has_special(values: Array) -> bool:
     from aneforge.sim import native
 
     if native.available():
-        # The order does not matter, so axes are put in the order of the memory: a turned array is dense like any other.
+        # The order of the numbers does not matter, so a turned array is read in the order of the memory.
         ordered = values.transpose(sorted(range(values.ndim), key=lambda axis: -values.strides[axis]))
         if ordered.flags.c_contiguous:
             return native.has_special(ordered)

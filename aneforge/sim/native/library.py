@@ -15,7 +15,8 @@ from aneforge.errors import AneforgeError
 _INTERFACE = 12  # of mac.c; another number means another list of arguments
 _SOURCES = (
     *("bits.h", "crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "mac_neon.h", "packed.c"),
-    *("packed_kernel.h", "planar.c", "planar_kernel.h", "vector_end.h"),
+    *("packed_depthwise.h", "packed_kernel.h", "packed_lines_kernel.h", "packed_map.h", "packed_paths.h"),
+    *("packed_product.h", "packed_stored.h", "planar.c", "planar_kernel.h", "vector_end.h"),
 )
 
 
