@@ -4,8 +4,8 @@ Products are not rounded and none is dropped; a sum is infinite from 2^15 on at 
 the sums is that of the instruction set, so the last digits may differ between machines. ``bench/sim.py`` measures how
 far the fast form is from the exact one.
 
-The C library does these sums for finite numbers (``aneforge.sim.stored``). The form here does the others, and all where
-there is no C library: with the machine's matrix library.
+The C library does these sums for finite numbers (``aneforge.sim.stored``). The form here does the others, and all
+where there is no C library: with the matrix library of the machine.
 """
 
 from __future__ import annotations
