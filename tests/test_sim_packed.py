@@ -16,7 +16,7 @@ import aneforge as af
 from aneforge.sim import convolution, native
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import Window, patches_plain
-from aneforge.sim.mac import accumulate_plain
+from aneforge.sim.mac import accumulate_plain, products
 from aneforge.sim.rules import planar
 from aneforge.sim.rules.moves import clamped
 from aneforge.sim.stored import convolution_form, matrix_form
@@ -417,3 +417,17 @@ def test_every_path_has_the_bits_of_the_portable_one(compiler, runner, paths, tm
     subprocess.run(list(map(str, command)), check=True, timeout=200)
     done = subprocess.run([*runner, str(program)], capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stdout.split()) == (0, paths), done.stdout + done.stderr
+
+
+def test_a_map_in_bands_of_rows_is_the_whole(monkeypatch):
+    """A map that is larger than what is laid out at a time (LAID_NUMBERS), against the kernel that has no bands."""
+    rng = np.random.default_rng(11)
+    x, kernel, bias = numbers(rng, (9, 700, 701), 1.0), numbers(rng, (4, 9, 3, 3), 0.3), numbers(rng, 4, 1.0)
+    for window in (Window((3, 3), **SAME), Window((3, 3), **STRIDED)):
+        want = convolution.direct(x, [kernel.reshape(4, -1)], bias, window, products)
+        bits_equal(native.convolve(native.store_kernels([kernel.reshape(4, -1)]), x, window, bias), want)
+    around = ((0, 0), *zip(*SAME.values(), strict=True))
+    tiles = convolution.winograd_kernels(kernel)
+    stored = native.store_kernels([part.reshape(4, -1) for part in tiles[0]])
+    want = convolution.winograd(np.pad(x, around), tiles, bias)
+    bits_equal(native.convolve(stored, x, Window((3, 3), **SAME), bias), want)

@@ -38,6 +38,7 @@
 #define WIDEST 64             /* columns of a panel on any path */
 #define PACKED_FLOATS 131072  /* of a block of columns, for half of a second cache */
 #define HELD_SUMS 131072
+#define LAID_NUMBERS 4194304  /* of a map that is laid out: larger ones are done in bands of rows */
 #define BLOCK_COLUMNS 256
 #define POSITIONS 4
 #define DEPTHWISE_TAPS 128
@@ -99,21 +100,21 @@ int aneforge_stored_rows_product(const char *stored, const uint16_t *map, const 
     const Path *own = product.path;
     uint32_t peak = own->peak(map, channels * height * width);
     double most = (double)operand(peak) * (turned ? 2.01 : 1.0), reach = 0.0, row_most = 0.0, start;
-    ptrdiff_t tiles = (columns + 1) / 2, apart = 0, plane_rows, plane_width, size;
-    size_t bytes;
+    ptrdiff_t tiles = (columns + 1) / 2, apart, plane_width, around, line, band;
+    int failed = 0;
     if (peak >= 0x7C00u || most >= 65504.0)
         return 1;
     product.depth = channels * kernel_rows * (turned ? 1 : kernel_columns);
     product.width = points ? rows * columns : turned ? tiles : columns;
-    product.columns = points ? rows * columns : rows * product.width;
-    plane_rows = turned ? rows + kernel_rows - 1 : rows + ((kernel_rows - 1) * row_dilation + row_stride - 1) / row_stride;
-    plane_width =
-        turned ? tiles : columns + ((kernel_columns - 1) * dilation + stride - 1) / stride;
-    size = points ? 0 : channels * (turned ? 1 : row_stride * stride) * plane_rows * plane_width;
-    apart = (size + WIDEST + 31) / 32 * 32;
-    bytes = rounded_up((size_t)product.depth * sizeof(ptrdiff_t)) + rounded_up((size_t)outputs * sizeof(int32_t)) +
-            (size_t)(apart * product.positions) * sizeof(uint16_t);
-    char *memory = room_of(FOR_CALLS, bytes);
+    product.out_plane = rows * columns;
+    plane_width = turned ? tiles : columns + ((kernel_columns - 1) * dilation + stride - 1) / stride;
+    around = turned ? kernel_rows - 1 : ((kernel_rows - 1) * row_dilation + row_stride - 1) / row_stride;
+    line = channels * (turned ? POSITIONS : row_stride * stride) * plane_width;
+    band = points ? rows : least_of(rows, LAID_NUMBERS / line > around ? LAID_NUMBERS / line - around : 1);
+    apart = points ? 0 : (line / product.positions * (band + around) + WIDEST + 31) / 32 * 32;
+    char *memory = room_of(FOR_CALLS, rounded_up((size_t)product.depth * sizeof(ptrdiff_t)) +
+                                          rounded_up((size_t)outputs * sizeof(int32_t)) +
+                                          (size_t)(apart * product.positions) * sizeof(uint16_t));
     if (!memory)
         return -1;
     ptrdiff_t *offsets = (ptrdiff_t *)memory;
@@ -134,26 +135,34 @@ int aneforge_stored_rows_product(const char *stored, const uint16_t *map, const 
     product.offsets = offsets;
     product.bare = points;
     product.pitch = points ? product.width : plane_width;
-    for (ptrdiff_t channel = 0, term = 0; channel < channels; channel++)
-        for (ptrdiff_t i = 0; i < kernel_rows; i++)
-            for (ptrdiff_t j = 0; j < (turned ? 1 : kernel_columns); j++, term++) {
-                ptrdiff_t y = i * row_dilation, x = j * dilation;
-                ptrdiff_t phase = (channel * row_stride + y % row_stride) * stride + x % stride;
-                offsets[term] = points ? channel * product.width
-                                       : (phase * plane_rows + y / row_stride) * plane_width + x / stride;
-            }
-    if (!points) {
-        Layout layout = {.path = own, .in = map, .channels = channels, .height = height, .width = width, .top = top,
-                         .left = left, .row_stride = row_stride, .stride = stride, .plane_rows = plane_rows,
-                         .plane_width = plane_width, .apart = apart, .tiles = turned ? tiles : 0, .out = laid};
-        for (ptrdiff_t position = 0; position < product.positions; position++)
-            memset(laid + position * apart + size, 0, (size_t)(apart - size) * sizeof *laid);
-        atomic_init(&layout.next, 0);
-        aneforge_crew(layout_work, &layout, worthwhile(threads, 4.0 * (double)size * (double)product.positions));
-        if (atomic_load(&layout.next) < channels)
-            return -1;
+    for (ptrdiff_t first = 0; first < rows && !failed; first += band) {
+        ptrdiff_t some = least_of(band, rows - first), plane_rows = some + around;
+        ptrdiff_t size = line / product.positions * plane_rows;
+        product.columns = points ? rows * columns : some * product.width;
+        product.out = out + first * columns;
+        for (ptrdiff_t channel = 0, term = 0; channel < channels; channel++)
+            for (ptrdiff_t i = 0; i < kernel_rows; i++)
+                for (ptrdiff_t j = 0; j < (turned ? 1 : kernel_columns); j++, term++) {
+                    ptrdiff_t y = i * row_dilation, x = j * dilation;
+                    ptrdiff_t phase = (channel * row_stride + y % row_stride) * stride + x % stride;
+                    offsets[term] = points ? channel * product.width
+                                           : (phase * plane_rows + y / row_stride) * plane_width + x / stride;
+                }
+        if (!points) {
+            Layout layout = {.path = own, .in = map, .channels = channels, .height = height, .width = width,
+                             .top = top - first * row_stride, .left = left, .row_stride = row_stride, .stride = stride,
+                             .plane_rows = plane_rows, .plane_width = plane_width, .apart = apart,
+                             .tiles = turned ? tiles : 0, .out = laid};
+            for (ptrdiff_t position = 0; position < product.positions; position++)
+                memset(laid + position * apart + size, 0, (size_t)(apart - size) * sizeof *laid);
+            atomic_init(&layout.next, 0);
+            aneforge_crew(layout_work, &layout, worthwhile(threads, 4.0 * (double)size * (double)product.positions));
+            if (atomic_load(&layout.next) < channels)
+                return -1;
+        }
+        failed = multiplied(&product, threads);
     }
-    return multiplied(&product, threads);
+    return failed;
 }
 
 /* The product of `in` [rows, depth] with stored columns: 0, 1 or -1 as above. */
@@ -162,7 +171,7 @@ int aneforge_stored_columns_product(const uint16_t *in, const char *stored, ptrd
                                     uint16_t *out, int threads, int path)
 {
     Product product = {.path = chosen(path), .exact = exact, .positions = 1, .rows = rows, .depth = depth,
-                       .columns = columns, .out = out, .column_start = 1};
+                       .columns = columns, .out = out, .out_plane = columns, .column_start = 1};
     const Path *own = product.path;
     ptrdiff_t starts_count = (columns + own->nr - 1) / own->nr * own->nr;
     size_t stored_rows = (size_t)aneforge_stored_size(rows, depth, 1, path);
@@ -208,7 +217,7 @@ int aneforge_product_inside(const uint16_t *a, const uint16_t *b, ptrdiff_t coun
         offsets[term] = term * columns;
     for (ptrdiff_t each = 0; each < count; each++) {
         Product product = {.path = own, .exact = exact, .positions = 1, .rows = rows, .depth = depth,
-                           .columns = columns, .out = out + each * rows * columns, .starts = &nothing, .offsets = offsets,
+                           .columns = columns, .out = out + each * rows * columns, .out_plane = columns, .starts = &nothing, .offsets = offsets,
                            .width = columns, .pitch = columns, .bare = 1, .map = {b + each * depth * columns}};
         Stored *parts = product.row_parts;
         int failed;

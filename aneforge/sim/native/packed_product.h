@@ -12,6 +12,7 @@ typedef struct {
     const int32_t *starts;                     /* exact: units; fast: the bits of floats */
     ptrdiff_t row_start, column_start;         /* their steps */
     uint16_t *out;
+    ptrdiff_t out_plane; /* from the results of one row to those of the next */
     ptrdiff_t out_width; /* of positions: numbers of a line of the result */
     ptrdiff_t pieces, row_group, row_groups, panels, panel_block;
     atomic_ptrdiff_t next, done;
@@ -98,14 +99,13 @@ static void settle_tile(const Product *product, const Room *room, const int32_t 
     (void)room;
     for (ptrdiff_t r = 0; r < rows; r++, sums += path->nr) {
         const int32_t *starts = product->starts + (row + r) * product->row_start + column * product->column_start;
-        uint16_t *out = product->out + (row + r) * product->columns + column;
+        uint16_t *out = product->out + (row + r) * product->out_plane + column;
         if (product->positions == POSITIONS) {
-            ptrdiff_t lines = product->columns / product->width;
             path->settle_pairs(sums, apart, *starts, line, other);
             for (ptrdiff_t each = 0; each < segments->count; each++) {
                 ptrdiff_t first = segments->start[each], tile = (column + first) % product->width;
                 ptrdiff_t y = (column + first) / product->width;
-                out = product->out + ((row + r) * lines + y) * product->out_width + 2 * tile;
+                out = product->out + (row + r) * product->out_plane + y * product->out_width + 2 * tile;
                 ptrdiff_t left = product->out_width - 2 * tile;
                 for (ptrdiff_t j = 0; j < segments->length[each]; j++, left -= 2) {
                     out[2 * j] = line[first + j];
