@@ -45,7 +45,7 @@ class StoredMatrix:
 def store_kernels(matrices: Sequence[Array], *, path: str | None = None) -> StoredKernels:
     """Lay out matrices [outputs, depth] of fp16 numbers: one, or four for Winograd's form."""
     number = path_number(path)
-    parts = [_stored(matrix, matrix.shape[1], 1, matrix.shape, True, number) for matrix in matrices]
+    parts = [_stored(matrix, True, number) for matrix in matrices]
     memory = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return StoredKernels(memory, matrices[0].shape[0], number, len(parts) > 1)
 
@@ -53,14 +53,15 @@ def store_kernels(matrices: Sequence[Array], *, path: str | None = None) -> Stor
 def store_matrix(lines: Array, *, path: str | None = None) -> StoredMatrix:
     """Lay out a matrix whose lines [columns, depth] are given, as a linear layer stores them."""
     number = path_number(path)
-    return StoredMatrix(_stored(lines, lines.shape[1], 1, lines.shape, False, number), lines.shape[0], number)
+    return StoredMatrix(_stored(lines, False, number), lines.shape[0], number)
 
 
-def _stored(matrix: Array, line_step: int, term_step: int, shape: tuple[int, ...], rows: bool, path: int) -> Array:
-    dense = np.ascontiguousarray(matrix, np.float16)
-    memory = np.empty(library().aneforge_stored_size(*shape, int(rows), path), np.uint8)
+def _stored(lines: Array, rows: bool, path: int) -> Array:
+    """A matrix laid out as the rows or the columns of products."""
+    dense = np.ascontiguousarray(lines, np.float16)
+    memory = np.empty(library().aneforge_stored_size(*dense.shape, int(rows), path), np.uint8)
     library().aneforge_store_lines(
-        *(dense.ctypes.data, line_step, term_step, *shape, int(rows), memory.ctypes.data, path)
+        *(dense.ctypes.data, dense.shape[1], 1, *dense.shape, int(rows), memory.ctypes.data, path)
     )
     return memory
 

@@ -90,13 +90,12 @@ static void read_columns(const Product *product, const Room *room, ptrdiff_t pan
         }
 }
 
-static void settle_tile(const Product *product, const Room *room, const int32_t *sums, ptrdiff_t apart, ptrdiff_t row,
-                        ptrdiff_t rows, ptrdiff_t panel, const Segments *segments)
+static void settle_tile(const Product *product, const int32_t *sums, ptrdiff_t apart, ptrdiff_t row, ptrdiff_t rows,
+                        ptrdiff_t panel, const Segments *segments)
 {
     const Path *path = product->path;
     ptrdiff_t column = panel * path->nr, columns = least_of(path->nr, product->columns - column);
     uint16_t line[WIDEST], other[WIDEST];
-    (void)room;
     for (ptrdiff_t r = 0; r < rows; r++, sums += path->nr) {
         const int32_t *starts = product->starts + (row + r) * product->row_start + column * product->column_start;
         uint16_t *out = product->out + (row + r) * product->out_plane + column;
@@ -183,7 +182,7 @@ static void product_piece(const Product *product, ptrdiff_t number, const Room *
             }
             if (closes)
                 for (ptrdiff_t each = 0; each < panels; each++)
-                    settle_tile(product, room, held + each * size, apart, top, rows, panel + each,
+                    settle_tile(product, held + each * size, apart, top, rows, panel + each,
                                 room->segments + each);
         }
     }
