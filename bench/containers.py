@@ -85,7 +85,7 @@ def main() -> None:
         figures[f"{name}: {megabytes:.0f} MB, read and written, MB/s"] = megabytes / best(lambda d=data: rewritten(d))
         seconds = best(lambda d=data: rewritten_with_tasks(d))
         figures[f"{name}: {megabytes:.0f} MB, with its chain of tasks, MB/s"] = megabytes / seconds
-    for network in ("resnet50", "mobilenet_v2", "vit"):
+    for network in ("resnet50", "mobilenetv2", "vit"):
         seconds, verdicts = written(network)
         figures[f"{network} written for h13 ({verdicts}), ms"] = 1e3 * seconds
     with tempfile.TemporaryDirectory() as folder:

@@ -155,7 +155,7 @@ def test_a_value_that_is_written_over_is_gone():
     assert [piece.value for piece in joined.pieces] == ["left", "right"]
 
 
-@pytest.mark.parametrize("network", ["resnet50", "mobilenet_v2"])
+@pytest.mark.parametrize("network", ["resnet50", "mobilenetv2"])
 def test_networks_for_an_m1_rest_on_rules(network):
     """What is not by rule is pooling, the mean over the map, and a window in tiles."""
     sys.path.insert(0, str(ROOT / "bench"))

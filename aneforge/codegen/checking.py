@@ -155,7 +155,7 @@ class LayerCheck:
         """The attributes of an op as registers keep them: no padding that no window reads, no step that none takes."""
         attrs = dict(op.attrs)
         if op.is_a(Trait.REDUCTION):
-            return {"axes": _ROWS if self.form.axes == _CHANNELS else self.form.axes}
+            return {**attrs, "axes": _ROWS if self.form.axes == _CHANNELS else self.form.axes}
         if op.kind == "convolution":
             before, size, stride = attrs["explicit_padding"], attrs["kernel_sizes"], attrs["strides"]
             key, steps = "explicit_padding", "strides"
