@@ -107,6 +107,9 @@ class LayerCheck:
             return self._kernel(found, span) or self._differs(source, op.operands[0], span)
         if op.kind == "reshape" and _turns(found):
             return self._differs(found.operands[0], op.operands[0], span)
+        if op.kind == "n_relu" and found.kind == "clamped_relu":  # the same with another name
+            ends = {"min_val": 0.0, **op.attrs}
+            return self._differs(found.operands[0], op.operands[0], span) if found.attrs == ends else "other bounds"
         if found.kind != op.kind:
             return f"its registers read as {found.kind or 'nothing'}"
         if op.kind == "matmul":

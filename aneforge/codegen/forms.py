@@ -463,9 +463,9 @@ def _activated(form: Form, rest: list[Op]) -> Form:
     if not rest:
         return form
     op, name = rest[0], form.name if form.operation == "convolution" else "activation"
-    if op.kind == "clamped_relu":
+    if op.kind in ("clamped_relu", "n_relu"):
         bounds = rest.pop(0).attrs
-        table = ActivationTable(float(bounds["min_val"]), float(bounds["max_val"]))
+        table = ActivationTable(float(bounds.get("min_val", 0.0)), float(bounds["max_val"]))
         name = name if form.operation == "convolution" else "clamp"
         return replace(form, name=name, activation="clamp", table=table)
     if op.kind == "leaky_relu" and len(op.operands) == 1:
