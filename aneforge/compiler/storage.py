@@ -186,6 +186,16 @@ class Storage:
         fitted = calibrated_blockwise if self.name == "blockwise" else calibrated_affine
         return fitted(weight, moments)
 
+    def bytes_of(self, shape: tuple[int, ...]) -> int | None:
+        """The bytes of a weight of a shape in this form; None where they depend on the numbers."""
+        size = math.prod(shape)
+        if self.name == "sparse":
+            return None
+        if self.palette_bits:
+            return -(-size * self.palette_bits // 8) + 2 * (1 << self.palette_bits)
+        scales = size // _BLOCK if self.name == "blockwise" else shape[0]
+        return size + 2 * scales
+
     def stand_in(self, shape: tuple[int, ...]) -> Encoded | None:
         """A weight of a shape in this form with other numbers, for estimates, which depend on the form only; None
         where they depend on the numbers."""

@@ -1,0 +1,289 @@
+"""Where a model can be cut, and which of its parts repeat: found in the graph, whatever its nodes are called.
+
+A place between two operations is a waist where one value crosses it, not counting what many layers read (a mask, the
+angles of a rotation). The operations between two waists are a unit. A block is a layer: a unit that attends with the
+units up to the next one, or, without attention, a period of units that repeats. What is in front of the blocks and
+behind them are the start and the end of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from aneforge.compiler.legal.patterns import attention_extents
+from aneforge.compiler.legal.programs import stored_bytes
+from aneforge.graph.graph import Graph
+from aneforge.graph.ops.layers import attention_axes
+from aneforge.graph.tensor import Tensor
+from aneforge.graph.traits import GraphTrait
+from aneforge.graph.views import does
+
+_MOST_PERIOD = 64
+"""Units of one block at most: layers of several kinds repeat every few layers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Operations that follow one another, with one value handed on to what is behind them."""
+
+    nodes: tuple[Tensor, ...]
+    kind: int
+    """Equal for blocks that look alike: the same operations on the same shapes."""
+
+    @cached_property
+    def weights(self) -> tuple[Tensor, ...]:
+        """The constants that it reads, each once."""
+        stored = {operand.uid: operand for node in self.nodes for operand in node.inputs if operand.is_a(_STORED)}
+        return tuple(stored.values())
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """As the model stores them."""
+        return sum(map(stored_bytes, self.weights))
+
+    @cached_property
+    def attention(self) -> tuple[tuple[int, int], ...]:
+        """The queries and keys of each attention in it."""
+        extents = (attention_extents(node) for node in self.nodes)
+        return tuple(found for found in extents if found is not None)
+
+
+_STORED = GraphTrait.STORED
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """A model as start, blocks and end."""
+
+    graph: Graph
+    names: Mapping[int, str]
+    start: Block | None
+    """What is in front of the blocks; None where there is nothing."""
+    blocks: tuple[Block, ...]
+    """In order; of a model that does not repeat, its units."""
+    end: Block | None
+    repeats: bool
+    """Whether the blocks are repetitions of one another."""
+
+    @cached_property
+    def caches(self) -> frozenset[int]:
+        """The inputs, by uid, that hold what earlier calls left: states, and inputs of the shape of an output that is
+        worked out from them."""
+        states = set(self.graph.states)
+        found = {port.uid for port in self.graph.inputs if port.name in states}
+        return frozenset(found | {pair[0].uid for pair in carried(self.graph)})
+
+    @cached_property
+    def shared(self) -> frozenset[int]:
+        """The values, by uid, that several blocks read."""
+        readers: dict[int, int] = {}
+        for block in self.blocks:
+            inside = {node.uid for node in block.nodes}
+            read = {operand.uid for node in block.nodes for operand in node.inputs if operand.op != "const"}
+            for uid in read - inside:
+                readers[uid] = readers.get(uid, 0) + 1
+        return frozenset(uid for uid, count in readers.items() if count > 1)
+
+    @cached_property
+    def head(self) -> Tensor | None:
+        """The product with the vocabulary: the last stored product of the end that gives more than it reads."""
+        for node in reversed(self.end.nodes if self.end else ()):
+            axis = node.definition.kernel_axis
+            if axis is not None and len(node.inputs) > 1 and node.inputs[1].is_a(_STORED):
+                return node if node.inputs[1].shape[axis] > node.inputs[0].shape[-1] else None
+        return None
+
+    @property
+    def vocabulary(self) -> int:
+        """Outputs of the head; 0 where there is none."""
+        if self.head is None:
+            return 0
+        axis = self.head.definition.kernel_axis
+        assert axis is not None
+        return self.head.inputs[1].shape[axis]
+
+    @cached_property
+    def attention(self) -> tuple[int, int] | None:
+        """The most queries and keys of an attention of the blocks; None where they have none."""
+        extents = [pair for block in self.blocks for pair in block.attention]
+        return (max(q for q, _ in extents), max(k for _, k in extents)) if extents else None
+
+    @property
+    def rows(self) -> int:
+        """New tokens in one call: queries of an attention that has more keys, else its keys. One attention may have the
+        queries of several heads as rows, so the smallest number counts."""
+        pairs = [pair for block in self.blocks for pair in block.attention]
+        return min((q for q, _ in pairs), default=1)
+
+
+def carried(graph: Graph) -> list[tuple[Tensor, Tensor]]:
+    """Inputs that a caller can hand in again with what an output gave: of one shape, the output worked out from the
+    input by moves, sums and choices alone. Those that the graph states come first."""
+    by_name = {output.name: output for output in graph.outputs}
+    pairs = [(port, by_name[graph.states[port.name]]) for port in graph.inputs if port.name in graph.states]
+    paired = {port.uid for port, _ in pairs} | {output.uid for _, output in pairs}
+    for output in graph.outputs:
+        if output.definition.leaf or output.uid in paired or output.dtype != "fp16":
+            continue
+        port = next((port for port in _written_ports(output) if port.shape == output.shape), None)
+        if port is not None and port.uid not in paired:
+            pairs.append((port, output))
+            paired.add(port.uid)
+    return pairs
+
+
+_MOST_STEPS = 12
+"""Nodes on the way from a cache to its new value: a write is a slice, a join, a blend."""
+
+
+def _written_ports(output: Tensor) -> list[Tensor]:
+    """The inputs from which a value is made without a product in between."""
+    ports: list[Tensor] = []
+    stack, seen = [output], {output.uid}
+    while stack and len(seen) < 4 * _MOST_STEPS:
+        node = stack.pop()
+        if node.op == "input":
+            ports.append(node)
+        if _keeps_numbers(node) or node is output and node.op == "host":
+            for operand in node.inputs:
+                if operand.uid not in seen:
+                    seen.add(operand.uid)
+                    stack.append(operand)
+    return ports
+
+
+def _keeps_numbers(node: Tensor) -> bool:
+    kinds = (GraphTrait.MOVEMENT, GraphTrait.ARITHMETIC, GraphTrait.SCALING)
+    return any(node.is_a(kind) for kind in kinds) or node.op in ("concat", "select", "scatter", "linear_activation")
+
+
+# Waists.
+
+
+def structure_of(graph: Graph) -> Structure:
+    """Start, blocks and end of a model."""
+    names = graph.names()
+    computed = [node for node in graph.nodes if not node.definition.leaf or node.is_a(GraphTrait.DRAWN)]
+    if not computed:
+        return Structure(graph, names, None, (), None, False)
+    units = _units(computed, _waists(computed))
+    kinds = [_kind(unit) for unit in units]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(kinds))}
+    numbered = [numbers[key] for key in kinds]
+    edges = _layers(units, numbered) or _repetition(numbered, [_size(unit) for unit in units])
+    if len(edges) < 2:
+        return Structure(graph, names, None, _apart(units, numbered), None, False)
+    pieces = list(pairwise(edges))
+    alike = {key: place for place, key in enumerate(dict.fromkeys(tuple(numbered[a:b]) for a, b in pieces))}
+    blocks = tuple(Block(_joined(units[a:b]), alike[tuple(numbered[a:b])]) for a, b in pieces)
+    start = Block(_joined(units[: edges[0]]), -1) if edges[0] else None
+    end = Block(_joined(units[edges[-1] :]), -2) if edges[-1] < len(units) else None
+    return Structure(graph, names, start, blocks, end, len(alike) < len(blocks))
+
+
+def _layers(units: Sequence[tuple[Tensor, ...]], kinds: Sequence[int]) -> list[int]:
+    """Where the layers of a model with attention begin, and where the last one ends: each begins with a unit that
+    attends. Behind the last one only units belong to it that are like those of other layers."""
+    attends = [number for number, unit in enumerate(units) if any(queries_of(node) for node in unit)]
+    if len(attends) < 2:
+        return []
+    others = {kind for a, b in pairwise(attends) for kind in kinds[a + 1 : b]}
+    end = attends[-1] + 1
+    while end < len(units) and kinds[end] in others:
+        end += 1
+    return [*attends, end]
+
+
+def _joined(units: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(node for unit in units for node in unit)
+
+
+def _apart(units: Sequence[tuple[Tensor, ...]], kinds: Sequence[int]) -> tuple[Block, ...]:
+    """The units of a model that does not repeat; one without weights goes with the next."""
+    blocks: list[Block] = []
+    waiting: tuple[Tensor, ...] = ()
+    for unit, kind in zip(units, kinds, strict=True):
+        waiting = (*waiting, *unit)
+        if _size(unit):
+            blocks.append(Block(waiting, kind))
+            waiting = ()
+    if waiting:
+        last = blocks.pop().nodes if blocks else ()
+        blocks.append(Block((*last, *waiting), -1))
+    return tuple(blocks)
+
+
+def _size(unit: Sequence[Tensor]) -> int:
+    return sum(operand.size for node in unit for operand in node.inputs if operand.is_a(_STORED))
+
+
+def _multiplies(node: Tensor) -> bool:
+    return does(node, GraphTrait.PRODUCT) or node.op == "sdpa"
+
+
+def _waists(computed: Sequence[Tensor]) -> list[int]:
+    """The places, each the number of the operation in front of it, that one value crosses at most."""
+    place = {node.uid: number for number, node in enumerate(computed)}
+    level: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    ways: dict[int, dict[tuple[int, int], set[int]]] = {}
+    for number, node in enumerate(computed):
+        level[node.uid] = max((level.get(operand.uid, 0) for operand in node.inputs), default=0) + _multiplies(node)
+        for slot, operand in enumerate(node.inputs):
+            if operand.is_a(_STORED) and operand.op == "const":
+                continue
+            readers.setdefault(operand.uid, []).append(number)
+            ways.setdefault(operand.uid, {}).setdefault((id(node.signature), slot), set()).add(level[node.uid])
+    crossing = np.zeros(len(computed) + 1, np.int64)
+    for uid, places in readers.items():
+        # What is read in the same way at several depths is handed to layer after layer: a mask, an encoder's result.
+        if any(len(depths) > 1 for depths in ways[uid].values()):
+            continue
+        first = place.get(uid, places[0])
+        crossing[first] += 1
+        crossing[places[-1]] -= 1
+    return np.flatnonzero(np.cumsum(crossing)[: len(computed) - 1] <= 1).tolist()
+
+
+def _units(computed: Sequence[Tensor], waists: Sequence[int]) -> list[tuple[Tensor, ...]]:
+    """The operations between waists."""
+    cuts = [0, *(number + 1 for number in waists), len(computed)]
+    return [tuple(computed[a:b]) for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
+
+
+def _kind(unit: Sequence[Tensor]) -> tuple[object, ...]:
+    """What two units that look alike have in common: operations, shapes, and how they are connected inside."""
+    inside = {node.uid: number for number, node in enumerate(unit)}
+    return tuple(
+        (id(node.signature), *(inside.get(operand.uid, -1) for operand in node.inputs)) for node in unit
+    )  # signatures are interned and the graph keeps them alive
+
+
+def _repetition(kinds: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Where units repeat: the edges of the blocks. The repetition with the most weights wins, the shortest block where
+    two have nearly the same; weights tell layers from functions between them."""
+    codes, weights = np.array(kinds), np.concatenate([[0], np.cumsum(np.array(sizes, np.float64) + 1e-3)])
+    best: list[int] = []
+    covered = 0.25 * float(weights[-1])
+    for period in range(1, min(_MOST_PERIOD, len(codes) // 2) + 1):
+        same = np.concatenate(([False], codes[period:] == codes[:-period], [False]))
+        edges = np.flatnonzero(np.diff(same.astype(np.int8)))
+        for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            count = (end - begin + period) // period
+            weight = float(weights[begin + period * count] - weights[begin])
+            if count > 1 and weight > 1.01 * covered:
+                best, covered = [begin + period * number for number in range(count + 1)], weight
+    return best
+
+
+def queries_of(node: Tensor) -> int | None:
+    """The queries of an attention's softmax or of the engine's own layer."""
+    if node.op == "sdpa":
+        return node.shape[attention_axes(node.attrs["heads_first"])[1]]
+    found = attention_extents(node)
+    return None if found is None else found[0]
