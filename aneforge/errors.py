@@ -21,11 +21,22 @@ def shown(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
+_NAME, _MESSAGE = 120, 4000  # letters of a name, and of a message, that people still read
+
+
+def shortened(text: str, most: int = _NAME) -> str:
+    """Text of a file in at most so many letters: what is longer keeps its beginning and its end."""
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return f"{text[: most - end - 3]}...{text[-end:]}"
+
+
 class AneforgeError(Exception):
     """Base class: the message is complete, one line, and fit to show to a user as it is (:func:`shown`)."""
 
     def __str__(self) -> str:
-        return shown(super().__str__())
+        return shown(shortened(super().__str__(), _MESSAGE))
 
 
 class ArgumentError(AneforgeError, ValueError):
@@ -44,7 +55,7 @@ class UnknownNameError(AneforgeError, KeyError):
     """A chip, operation, field, offset or limit that does not exist; the message lists near names."""
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
-        return shown(str(self.args[0])) if self.args else ""
+        return shown(shortened(str(self.args[0]), _MESSAGE)) if self.args else ""
 
 
 class FamilyError(AneforgeError, ValueError):

@@ -20,7 +20,7 @@ from pathlib import Path
 import cost_intervals as intervals
 import cost_samples as samples
 import numpy as np
-from cost_samples import Sample
+from cost_samples import LeftOutErrors, Sample
 from networks import resnet50
 from peer_times import KEPT
 
@@ -44,12 +44,12 @@ Key = Callable[[Sample], str]
 class LeftOut:
     """Rows and the logarithm of estimated over measured for each, where its kind was left out of the fit."""
 
-    def __init__(self, rows: Sequence[Sample], errors: dict[str, dict[str, float]], way: str) -> None:
+    def __init__(self, rows: Sequence[Sample], errors: Mapping[str, LeftOutErrors], way: str) -> None:
         self.way = way
-        self.rows = [row for row in rows if way in errors.get(row.id, {})]
-        self.errors = np.array([errors[row.id][way] for row in self.rows])
+        self.rows = [row for row in rows if row.id in errors and way in errors[row.id].by_way]
+        self.errors = np.array([errors[row.id].by_way[way] for row in self.rows])
         self.inside = np.full(len(self.rows), np.nan)
-        shares = np.array([errors[row.id]["engine"] for row in self.rows])
+        shares = np.array([errors[row.id].shares for row in self.rows]).reshape(-1, 2)
         groups = samples.groups_of(self.rows, way)
         for network in (True, False):
             mine = np.array([row.network == network for row in self.rows], bool)
@@ -151,7 +151,7 @@ def _beside(mine: LeftOut, peer: Mapping[str, float]) -> str:
     return f"{theirs:.2f} ({len(both)}) | {ours:.2f}"
 
 
-def page(rows: Sequence[Sample], errors: dict[str, dict[str, float]]) -> list[str]:
+def page(rows: Sequence[Sample], errors: Mapping[str, LeftOutErrors]) -> list[str]:
     ways = {way: LeftOut(rows, errors, way) for way in WAYS}
 
     def layers(way: str) -> LeftOut:

@@ -1,9 +1,10 @@
-"""How wide an interval has to be: from errors of rows that a fit did not see, for the engine and for the host apart.
+"""How wide an interval has to be: from errors of rows that a fit did not see, for three parts of a call apart.
 
-An error is the logarithm of estimated over measured. Its scale is made of two parts, each weighted with its share of
-the call: the engine's and that of the host, which is the machine around it. The ratio of the two is the one under
-which the errors are most likely; their size is such that eight rows of ten lie inside. A row is judged with a size
-that the rows of its own group (its source, chip, machine or family) had no part in.
+An error is the logarithm of estimated over measured. Its scale is made of three parts, each weighted with its share of
+the call: layers of the engine, those of attention among them (products of computed values, norms and copies), and the
+host, which is the machine around it. The ratios of the three are those under which the errors are most likely; their
+size is such that eight rows of ten lie inside. A row is judged with a size that the rows of its own group (its source,
+chip, machine or family) had no part in.
 """
 
 from __future__ import annotations
@@ -14,24 +15,30 @@ import numpy as np
 
 CLAIM = 0.8
 """Of the rows lie in the interval."""
-_RATIOS = np.exp(np.linspace(np.log(0.25), np.log(4.0), 25))
+_HOST = np.exp(np.linspace(np.log(0.25), np.log(4.0), 25))
+_ATTENTION = np.exp(np.linspace(0.0, np.log(4.0), 13))  # never better known than the other layers
 _FEW = 8  # rows from which a size can be taken
 
-
-def shape(shares: np.ndarray, ratio: float) -> np.ndarray:
-    """The scale of each row up to a factor: ``shares`` are the engine's of each call, ``ratio`` the host's scale over
-    the engine's."""
-    return np.hypot(shares, ratio * (1 - shares))
+Ratios = tuple[float, float]
+"""The scales of attention and of the host over that of the engine's other layers."""
 
 
-def ratio_of(errors: np.ndarray, shares: np.ndarray) -> float:
-    """The host's scale over the engine's under which the errors are most likely."""
+def shape(shares: np.ndarray, ratios: Ratios) -> np.ndarray:
+    """The scale of each row up to a factor; ``shares`` are a column each for the engine and, of that, attention."""
+    engine, attention = shares.T
+    parts = engine - attention, ratios[0] * attention, ratios[1] * (1 - engine)
+    return np.sqrt(sum(part**2 for part in parts))
 
-    def surprise(ratio: float) -> float:
-        scales = shape(shares, ratio)
+
+def ratios_of(errors: np.ndarray, shares: np.ndarray) -> Ratios:
+    """The ratios under which the errors are most likely."""
+
+    def surprise(ratios: Ratios) -> float:
+        scales = shape(shares, ratios)
         return float(np.log(scales).mean() + np.log(np.abs(errors / scales).mean()))
 
-    return float(min(_RATIOS, key=surprise)) if len(errors) else 1.0
+    known = [(float(one), float(other)) for one in _ATTENTION for other in _HOST]
+    return min(known, key=surprise) if len(errors) else (1.0, 1.0)
 
 
 def quantile(sizes: np.ndarray) -> float:
@@ -40,11 +47,11 @@ def quantile(sizes: np.ndarray) -> float:
     return float(np.sort(sizes)[min(place, len(sizes) - 1)])
 
 
-def widths(errors: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
-    """The logarithm of the half-width of a call that is all engine, and of one that is all host."""
-    ratio = ratio_of(errors, shares)
-    size = quantile(np.abs(errors) / shape(shares, ratio))
-    return size, size * ratio
+def widths(errors: np.ndarray, shares: np.ndarray) -> dict[str, float]:
+    """The logarithm of the half-width of a call that is all engine, all attention, and all host."""
+    ratios = ratios_of(errors, shares)
+    size = quantile(np.abs(errors) / shape(shares, ratios))
+    return {"engine": size, "attention": size * ratios[0], "host": size * ratios[1]}
 
 
 def inside(errors: np.ndarray, shares: np.ndarray, groups: Sequence[str]) -> np.ndarray:
@@ -54,6 +61,7 @@ def inside(errors: np.ndarray, shares: np.ndarray, groups: Sequence[str]) -> np.
         mine = owned == group
         if (~mine).sum() < _FEW:
             continue
-        engine, host = widths(errors[~mine], shares[~mine])
-        found[mine] = np.abs(errors[mine]) <= np.hypot(shares[mine] * engine, (1 - shares[mine]) * host)
+        width = widths(errors[~mine], shares[~mine])
+        ratios = width["attention"] / width["engine"], width["host"] / width["engine"]
+        found[mine] = np.abs(errors[mine]) <= width["engine"] * shape(shares[mine], ratios)
     return found

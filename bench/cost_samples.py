@@ -21,7 +21,7 @@ from aneforge.chips.names import target as find_target
 from aneforge.cost.calls import Constants, Ports, call_us
 from aneforge.cost.constants import Physique, constants_by_law, physique_of, traits_of
 from aneforge.cost.evaluate import NOT_FITTED, calls_of, ports_of, read_rows, scope_of, surroundings_of
-from aneforge.cost.layers import Surroundings, columns_of, times_of
+from aneforge.cost.layers import Surroundings, columns_of, is_of_attention, times_of
 from aneforge.cost.parts import host_band
 from aneforge.cost.program import residents_of, work_of_program
 from aneforge.cost.work import Work, work_of_row
@@ -127,7 +127,7 @@ def layers(facts: Path) -> list[Sample]:
                 Sample(
                     row["id"], row["workload"], row["chip"], row["target"], row["latency_us"], row["op_class"],
                     row["source"], row["quality"], False, scope, works, surroundings_of(row, works, scope),
-                    range(len(works)), ports_of(row), calls_of(row),
+                    range(len(works)), ports_of(row), calls_of(row, works),
                     watts=float(row.get("ane_w") or 0.0), row={**row, "collection": name.partition("/")[0]},
                 )
             )  # fmt: skip
@@ -170,7 +170,7 @@ def networks(facts: Path, folder: Path) -> Iterator[Sample]:
             yield from _of_network(sketches.read(path), rows)
 
 
-def judged_networks(facts: Path, errors: Mapping[str, Mapping[str, float]]) -> Iterator[Sample]:
+def judged_networks(facts: Path, errors: Mapping[str, LeftOutErrors]) -> Iterator[Sample]:
     """The networks that were left out of a fit, as measured: to judge errors, nobody needs the work behind them."""
     nothing = Surroundings(*(np.zeros(0) for _ in range(4)))
     for rows in _by_network(facts).values():
@@ -297,10 +297,12 @@ class Timed:
         """The engine's part of every sample."""
         return self._engine(self._known(coefficients, own)[0])
 
-    def engine_shares(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The engine's share of the time of every sample."""
-        engine = self.engine_us(coefficients, own)
-        return np.clip(engine / self.us(coefficients, own, engine), 0.0, 1.0)
+    def shares(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Of every sample the engine's share of the time and, of that, the share of attention: two columns."""
+        known, around = self._known(coefficients, own)
+        engine = self._engine(known)
+        whole, attention = self._whole(engine, around), self._engine(known, is_of_attention(self.work))
+        return np.clip(np.stack([engine, attention], axis=1) / whole[:, None], 0.0, 1.0)
 
     def _known(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> tuple[Constants, Constants]:
         """The constants of the chip of every layer and of every sample."""
@@ -315,8 +317,8 @@ class Timed:
         """The same for samples of one chip with constants that are known."""
         return self._whole(self._engine(known), known)
 
-    def _engine(self, known: Constants) -> np.ndarray:
-        times = times_of(self.work, known, self.around).us
+    def _engine(self, known: Constants, of: np.ndarray | bool = True) -> np.ndarray:
+        times = np.where(of, times_of(self.work, known, self.around).us, 0.0)
         steps = np.maximum.reduceat(times[self.order], self.first)
         return np.bincount(self.row_of_step, steps, minlength=len(self.scope))
 
@@ -343,15 +345,27 @@ def write_errors(rows: Sequence[Sample], left_out: Mapping[str, np.ndarray], sha
     lines = []
     for place, row in enumerate(rows):
         errors = {way: round(float(found[place]), 4) for way, found in left_out.items() if not np.isnan(found[place])}
-        record = {"id": row.id, "engine": round(float(shares[place]), 3), "errors": errors}
+        engine, attention = (round(float(share), 3) for share in shares[place])
+        record = {"id": row.id, "engine": engine, "attention": attention, "errors": errors}
         lines.append(json.dumps(record, separators=(",", ":")))
     LEFT_OUT.write_text("[" + ",\n".join(lines) + "]\n", encoding="utf-8")
 
 
-def read_errors() -> dict[str, dict[str, float]]:
-    """The logarithms of estimated over measured by id and by what was left out; ``engine`` is the engine's share."""
+@dataclass(frozen=True)
+class LeftOutErrors:
+    """The errors of one row, which are logarithms of estimated over measured, by what was left out."""
+
+    by_way: Mapping[str, float]
+    shares: tuple[float, float]
+    """Of the call: the engine, and the layers of attention."""
+
+
+def read_errors() -> dict[str, LeftOutErrors]:
+    """The errors of every row by its id."""
     records = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
-    return {record["id"]: {**record["errors"], "engine": record["engine"]} for record in records}
+    return {
+        record["id"]: LeftOutErrors(record["errors"], (record["engine"], record["attention"])) for record in records
+    }
 
 
 def groups_of(rows: Sequence[Sample], way: str) -> list[str]:

@@ -91,7 +91,7 @@ def main() -> int:
     known = samples.read_errors()
     rows = []
     for sample in samples.networks(chosen.facts, chosen.kept):
-        error = known.get(sample.id, {}).get("families")
+        error = known[sample.id].by_way.get("families") if sample.id in known else None
         row = {key: getattr(sample, key) for key in ("id", "family", "chip", "source", "quality", "fitted", "regions")}
         row |= {"model": sample.name, "ms": sample.us / 1000, "factor": estimated(sample) / sample.us}
         rows.append(row | {"left_out": math.exp(error) if error is not None else None})

@@ -3,6 +3,7 @@ the cache can make a load fail or give other numbers."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import plistlib
@@ -479,3 +480,108 @@ def test_the_default_place_follows_the_desktop_standard(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert place.folder() == tmp_path / ".cache" / "aneforge" / "graphs"
+
+
+# What others may have done to the folder.
+
+
+def flipped(file: Path, back: int) -> None:
+    """Change one byte, so far from the end."""
+    data = bytearray(file.read_bytes())
+    data[-back] ^= 0x10
+    file.write_bytes(data)
+
+
+ONE_DIGEST = 16
+
+
+def test_a_damaged_weight_is_refused_when_it_is_first_read_and_imported_anew(tmp_path, folder, imports):
+    file = netplist(tmp_path)
+    with cache.off():
+        expected = numbers(af.load(file))
+    af.load(file)
+    (stored,) = entries(folder)
+    flipped(stored, ONE_DIGEST + 8)  # in the last weight
+    gc.collect()  # a whole weight that is still in memory would be taken instead
+    graph = af.load(file)
+    assert graph.operations  # what does not read the numbers needs no digest
+    with pytest.raises(LoadError, match=r"net.plist: its copy in the cache is damaged.* load the model again"):
+        numbers(graph)
+    assert not entries(folder)
+    del graph
+    assert all(np.array_equal(a, b) for a, b in zip(numbers(af.load(file)), expected, strict=True))
+
+
+def test_a_damaged_digest_is_a_damaged_entry(tmp_path, folder, imports):
+    file = netplist(tmp_path)
+    af.load(file)
+    (stored,) = entries(folder)
+    flipped(stored, 3)
+    numbers(af.load(file))
+    assert imports == ["net.plist"] * 2
+
+
+@pytest.mark.parametrize("part", ["codes", "scale"])
+def test_no_part_of_a_stored_weight_is_trusted(tmp_path, folder, part):
+    weight = Encoded.affine(RNG.integers(-127, 128, (64, 32), np.int8), RNG.uniform(0.01, 0.02, (64, 1)))
+    graph = af.Graph([af.input((1, 32), name="x") @ weight.T])
+    key, about = "k" * 40, {"model": "net.onnx", "operations": 1, "files": {}}
+    assert store.put(folder, key, graph, about)
+    (stored,) = entries(folder)
+    places = entry.read_about(stored)["weights"]
+    (record,) = places.values()
+    begin = record["parts"][part][-1]
+    data = bytearray(stored.read_bytes())
+    arrays = [place for record in places.values() for place in record["parts"].values()]
+    end = len(data) - ONE_DIGEST * len(arrays)
+    last = max(arrays, key=lambda place: place[2])
+    start = end - last[2] - np.dtype(last[0]).itemsize * int(np.prod(last[1]))
+    data[start + begin] ^= 1
+    del graph, weight
+    stored.write_bytes(data)
+    again = store.get(folder, key, lambda about: True)
+    if part == "scale":
+        assert again is None  # small parts are checked at once: rules read them
+        return
+    assert again is not None
+    (weight,) = again.weights.values()
+    encoded = weight.encoded
+    assert encoded is not None
+    for read in (lambda: weight.array, lambda: encoded.parts, encoded.to_bytes):
+        with pytest.raises(LoadError, match="damaged"):
+            read()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners on this system")
+def test_a_folder_that_others_can_write_in_is_not_used(tmp_path, folder, imports):
+    file = netplist(tmp_path)
+    af.load(file)
+    folder.chmod(0o777)
+    af.load(file)
+    assert imports == ["net.plist"] * 2
+    assert "others can write" in str(cache.report())
+    folder.chmod(0o700)
+    af.load(file)
+    assert imports == ["net.plist"] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners on this system")
+def test_an_entry_of_another_user_is_not_used(tmp_path, folder, imports, monkeypatch):
+    file = netplist(tmp_path)
+    af.load(file)
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    af.load(file)
+    assert imports == ["net.plist"] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path, folder, imports):
+    file = netplist(tmp_path)
+    af.load(file)
+    (stored,) = entries(folder)
+    for path in (stored, folder / "files.json"):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    numbers(af.load(file))
+    assert cache.report().most_bytes > 0

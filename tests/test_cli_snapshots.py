@@ -68,6 +68,13 @@ COMMANDS = {
     "compress": [f"compress {SMALL} --target m2"],
     "run": [f"run {SMALL} --target m1 -q", f"run {SMALL} --target m1,m5 -q"],
     "compare": [f"compare {SMALL} --target m1,m2,m5 -q", "compare net.py:apart --target m1,m5 --fail-above 0 -q"],
+    "evaluate run": [f"evaluate {SMALL} --data samples.npz --target m1,m5 --compress int8 --out scores -q"],
+    "evaluate merge": [
+        f"evaluate {SMALL} --data samples.npz --target m1,m5 --shard 1/2 --out one -q",
+        f"evaluate {SMALL} --data samples.npz --target m1,m5 --shard 2/2 --out two -q",
+        "evaluate merge one two",
+        "evaluate merge one",
+    ],
     "train": ["train net.py:loss --data data.npz --steps 3 --out run.ckpt -q"],
     "gradcheck": ["gradcheck net.py:loss --target m1,m5 --samples 2 -q"],
     "estimate": [f"estimate {SMALL} --target m1,m5 --layers"],
@@ -116,6 +123,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     Path("net.py").write_text(NET)
     np.savez("data.npz", x=np.arange(16, dtype=np.float32).reshape(4, 4) / 8)
+    np.savez("samples.npz", x=np.random.default_rng(4).normal(size=(6, 1, 8, 16, 16)).astype(np.float32))
     Path("times.json").write_text(json.dumps({"rows": TIMES}))
     rows = [{**ROW, "chip": "M1"}, {**ROW, "chip": "M5", "verdict": "reject"}]
     Path("verdicts.json").write_text(json.dumps({"rows": rows}))

@@ -182,10 +182,11 @@ def test_a_program_without_a_framework_is_never_slower(chip):
 def test_a_group_has_no_part_in_its_own_interval():
     random = np.random.default_rng(0)
     groups = [f"source {number // 20}" for number in range(400)]
-    shares = random.uniform(size=400)
-    errors = random.normal(size=400) * np.hypot(0.1 * shares, 0.5 * (1 - shares))
-    engine, host = intervals.widths(errors, shares)
-    assert host > 2 * engine
+    engine, attention, host = random.dirichlet((1.0, 1.0, 1.0), 400).T
+    errors = random.normal(size=400) * np.sqrt((0.1 * engine) ** 2 + (0.3 * attention) ** 2 + (0.5 * host) ** 2)
+    shares = np.stack([engine + attention, attention], axis=1)
+    width = intervals.widths(errors, shares)
+    assert width["host"] > width["attention"] > 1.5 * width["engine"]
     assert 0.76 <= np.mean(intervals.inside(errors, shares, groups)) <= 0.84
     errors[:20] = 50.0
     assert not intervals.inside(errors, shares, groups)[:20].any()

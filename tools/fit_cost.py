@@ -242,12 +242,11 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray], facts: Pat
     coefficients, engines, machines = fit.blocks(fit.tells.sum(axis=0))
     head, rate = native_attention(fit, x, facts)
     native = {"src": ["AF.costjson"], "conf": "inferred", "note": "a line through four native calls of an M5 Pro"}
-    network, shares = np.array([row.network for row in rows]), fit.timed.engine_shares(shared, own)
+    network, shares = np.array([row.network for row in rows]), fit.timed.shares(shared, own)
 
     def widths(errors: np.ndarray, of: np.ndarray) -> dict[str, float]:
         known = of & ~np.isnan(errors)
-        engine, host = intervals.widths(errors[known], shares[known])
-        return {"engine": round(engine, 4), "host": round(host, 4)}
+        return {part: round(width, 4) for part, width in intervals.widths(errors[known], shares[known]).items()}
 
     kinds = {"networks": network, "layers": ~network}
 
@@ -334,7 +333,7 @@ def main() -> int:
     left_out = validated(fit, x)
     x = fit.settled(x)
     print(f"fitted to {len(rows)} rows: {told(fit.errors(x))}", file=sys.stderr)
-    samples.write_errors(rows, left_out, fit.timed.engine_shares(*fit.constants(x)))
+    samples.write_errors(rows, left_out, fit.timed.shares(*fit.constants(x)))
     DATA.write_text(_lines(written(fit, x, left_out, facts)), encoding="utf-8")
     return 0
 

@@ -268,7 +268,7 @@ class Workbench:
         estimate = self.estimates[chip]
         engine_us = proposal.inputs * estimate.engine_us
         us = float(call_us(estimate.scope, engine_us, proposal.ports(chip), estimate.basis.constants, estimate.calls))
-        return Figure(us, estimate.basis.interval(us, estimate.scope, engine_us))
+        return Figure(us, estimate.interval_of(us, proposal.inputs))
 
 
 def _is_below(trial: Trial, chip: str, below: Mapping[str, float] | None) -> bool:

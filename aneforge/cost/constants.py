@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import exp, hypot
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -116,21 +116,43 @@ _LENT = ("weights", "spill", "host_call")
 _SOURCE = ("silicon",)  # the public measurements that the fit reads
 
 
-@dataclass(frozen=True)
-class Width:
-    """Logarithms of how many times longer or shorter a call may take: one that is all engine, and one that is all
-    host. They hold eight of ten rows that were left out of the fit."""
+class CallShares(NamedTuple):
+    """How much of a call is the engine's, and how much of it is work of the kinds that attention is made of."""
 
     engine: float
+    attention: float
+
+    @staticmethod
+    def of(us: float, engine_us: float, attention_us: float) -> CallShares:
+        return CallShares(engine_us / us, attention_us / us) if us else CallShares(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Width:
+    """Logarithms of how many times longer or shorter a call may take that is all one thing. They hold eight of ten
+    rows that were left out of the fit."""
+
+    engine: float
+    """Layers of the engine, but for those of attention."""
+    attention: float
+    """Products of computed values, norms and copies."""
     host: float
 
-    def factor(self, share: float) -> float:
-        """How many times longer or shorter a call may take of which the engine has this share."""
-        return exp(hypot(share * self.engine, (1 - share) * self.host))
+    def _parts(self, shares: CallShares) -> dict[str, float]:
+        return {
+            "engine": (shares.engine - shares.attention) * self.engine,
+            "attention": shares.attention * self.attention,
+            "host": (1 - shares.engine) * self.host,
+        }
 
-    def mostly(self, share: float) -> str:
-        """Which part makes the interval as wide as it is: ``engine`` or ``host``."""
-        return "engine" if share * self.engine >= (1 - share) * self.host else "host"
+    def factor(self, shares: CallShares) -> float:
+        """How many times longer or shorter a call of these shares may take."""
+        return exp(hypot(*self._parts(shares).values()))
+
+    def mostly(self, shares: CallShares) -> str:
+        """Which part makes the interval as wide as it is: ``engine``, ``attention`` or ``host``."""
+        parts = self._parts(shares)
+        return max(parts, key=parts.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -165,9 +187,9 @@ class Basis:
         """How wide an interval of this scope is."""
         return self.widths["networks" if scope in CONVERTED else "layers"]
 
-    def interval(self, us: float, scope: str, engine_us: float) -> tuple[float, float]:
-        """Between which times a call of ``us`` lies, eight times of ten; ``engine_us`` of it are the engine's."""
-        factor = self.width(scope).factor(engine_us / us if us else 0.0)
+    def interval(self, us: float, scope: str, shares: CallShares) -> tuple[float, float]:
+        """Between which times a call of ``us`` lies, eight times of ten."""
+        factor = self.width(scope).factor(shares)
         return us / factor, us * factor
 
     def to_json(self) -> dict[str, Any]:
@@ -230,12 +252,12 @@ def _basis(target_name: str, product: str | None) -> Basis:
 
 def _widths(left_out: Mapping[str, Any], measured: bool) -> dict[str, Width]:
     """The widest of what was left out that this chip is like: a source, machine or family that nobody measured on a
-    chip that was, or a chip."""
-    ways = ("sources", "machines", "families") if measured else ("chips",)
+    chip that was, and for others a chip too."""
+    ways = ("sources", "machines", "families") if measured else ("sources", "machines", "families", "chips")
 
     def width(kind: str) -> Width:
         known = [left_out[way][kind] for way in ways if kind in left_out[way]]
-        return Width(max(each["engine"] for each in known), max(each["host"] for each in known))
+        return Width(*(max(each[part] for each in known) for part in ("engine", "attention", "host")))
 
     return {kind: width(kind) for kind in ("networks", "layers")}
 

@@ -16,11 +16,11 @@ from aneforge.chips.names import chip_label
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import Schedule
 from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Constants, Ports, Roof, call_us, check_scope
-from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.layers import Surroundings, Times, columns_of, times_of
+from aneforge.cost.constants import Basis, CallShares, basis_of
+from aneforge.cost.layers import Surroundings, Times, columns_of, is_of_attention, times_of
 from aneforge.cost.machines import with_copies
 from aneforge.cost.program import residents_of, work_of_program
-from aneforge.cost.work import Work
+from aneforge.cost.work import Work, more_calls
 from aneforge.formats.arguments import chip_of
 
 PARTS = {
@@ -48,6 +48,8 @@ class LayerEstimate:
     flops: float
     traffic: float
     """Bytes that pass the engine once: weights as they are stored, activations in and out."""
+    of_attention: bool = False
+    """A product of computed values, a norm or a copy."""
     beside: int | None = None
     """The longer layer of the other engine that hides this one: it adds nothing to the time."""
 
@@ -127,14 +129,20 @@ class Estimate:
         """Microseconds of all layers, without the call around them."""
         return sum(layer.us for layer in self.layers)
 
+    def interval_of(self, us: float, inputs: int = 1) -> tuple[float, float]:
+        """Between which times a call lies that takes ``us`` for ``inputs`` times the layers of this one."""
+        return self.basis.interval(us, self.scope, _shares(us / inputs, self.layers))
+
     @property
     def width_says(self) -> str:
         """What makes the interval as wide as it is."""
         if self.parts:
             return "the host's part is a band of assumed rates (U75)"
-        share = self.engine_us / self.us if self.us else 0.0
-        if self.basis.width(self.scope).mostly(share) == "engine":
+        mostly = self.basis.width(self.scope).mostly(_shares(self.us, self.layers))
+        if mostly == "engine":
             return "the engine's own time"
+        if mostly == "attention":
+            return "attention, norms and copies, of which few measured networks are made"
         if self.basis.copies_are_given:
             return "starting the call, on a machine whose copies were given"
         return "starting the call and copying on a machine that nobody measured (--copy-gbs gives its rate)"
@@ -215,10 +223,20 @@ def estimate_program(
     check_scope(scope)
     basis = with_copies(basis_of(target or program.target), copy_gbs)
     layers = _side_by_side(_alone(program, basis, scope in CONVERTED), program.steps)
-    calls = max(1, len(program.segments))
+    calls = _calls(program, scope)
+    us = float(call_us(scope, sum(layer.us for layer in layers), ports_of(program, stay), basis.constants, calls))
+    return Estimate(us, basis.interval(us, scope, _shares(us, layers)), scope, layers, calls, basis)
+
+
+def _shares(us: float, layers: Sequence[LayerEstimate]) -> CallShares:
     engine_us = sum(layer.us for layer in layers)
-    us = float(call_us(scope, engine_us, ports_of(program, stay), basis.constants, calls))
-    return Estimate(us, basis.interval(us, scope, engine_us), scope, layers, calls, basis)
+    return CallShares.of(us, engine_us, sum(layer.us for layer in layers if layer.of_attention))
+
+
+def _calls(program: Program, scope: str) -> int:
+    """How many programs one call starts."""
+    kinds, kind_of = demands_of(program)
+    return max(1, len(program.segments)) + more_calls(scope, (kinds[kind][0] for kind in kind_of))
 
 
 def ports_of(program: Program, stay: Collection[str] = ()) -> Ports:
@@ -244,16 +262,17 @@ def engine_and_call_us(
     """The engine's time and the whole call's with these constants, without an estimate of each layer."""
     us_of, (_, kind_of) = _times(program, known, scope in CONVERTED).us.tolist(), demands_of(program)
     engine_us = sum([max([us_of[kind_of[place]] for place in step]) for step in program.steps])
-    calls = max(1, len(program.segments))
+    calls = _calls(program, scope)
     return engine_us, float(call_us(scope, engine_us, ports_of(program, stay), known, calls))
 
 
 def _alone(program: Program, basis: Basis, converted: bool) -> list[LayerEstimate]:
     """Every layer by itself."""
     (kinds, kind_of), times = demands_of(program), _times(program, basis.constants, converted)
+    attention = is_of_attention(columns_of([work for work, _ in kinds])).tolist()
     facts = [
-        (us, bound, work.flops, work.traffic)
-        for us, bound, (work, _) in zip(times.us.tolist(), times.bounds(), kinds, strict=True)
+        (us, bound, work.flops, work.traffic, is_one)
+        for us, bound, (work, _), is_one in zip(times.us.tolist(), times.bounds(), kinds, attention, strict=True)
     ]
     return [
         LayerEstimate(layer.number, layer.op, layer.sources, *facts[kind])

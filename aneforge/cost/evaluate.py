@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +16,7 @@ from aneforge.chips import store
 from aneforge.cost.calls import CONVERTED, SCOPES, Ports, call_us, short_rows
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, columns_of, times_of
-from aneforge.cost.work import RowError, Work, work_of_row
+from aneforge.cost.work import RowError, Work, more_calls, work_of_row
 from aneforge.errors import AneforgeError
 
 NOT_FITTED = frozenset(
@@ -46,7 +45,7 @@ def _basis(row: Mapping[str, Any]) -> Basis:
 def _predicted(row: Mapping[str, Any], layers: Sequence[Work], basis: Basis) -> float:
     scope = scope_of(row)
     times = times_of(columns_of(layers), basis.constants, surroundings_of(row, layers, scope))
-    return float(call_us(scope, times.us.sum(), ports_of(row), basis.constants, calls_of(row)))
+    return float(call_us(scope, times.us.sum(), ports_of(row), basis.constants, calls_of(row, layers)))
 
 
 def scope_of(row: Mapping[str, Any]) -> str:
@@ -63,13 +62,9 @@ def scope_of(row: Mapping[str, Any]) -> str:
     return scope
 
 
-def calls_of(row: Mapping[str, Any]) -> int:
-    """How many calls a row's time holds. A native ranking from Python is called for each of its rows: one row takes a
-    call, and eight take eight (U231)."""
-    first = (row.get("layers") or [{}])[0]
-    if first.get("op") == "topk" and scope_of(row) == "host_call":
-        return prod(first["shape"][:-1])
-    return int(row.get("dispatches") or 1)
+def calls_of(row: Mapping[str, Any], layers: Sequence[Work]) -> int:
+    """How many calls a row's time holds."""
+    return int(row.get("dispatches") or 1) + more_calls(scope_of(row), layers)
 
 
 def surroundings_of(row: Mapping[str, Any], layers: Sequence[Work], scope: str) -> Surroundings:

@@ -112,6 +112,12 @@ _LEAST_WIDTH = 1 / 16  # bytes: a table of vectors has one code of four bits for
 _LEAST_KEPT = 0.05  # of the multiply-adds, however many zeros a weight has
 
 
+def is_of_attention(work: Columns) -> np.ndarray:
+    """Which layers are of the kinds that attention is made of: products of computed values, norms and copies. Models
+    that are mostly these are estimated less well (:class:`~aneforge.cost.constants.Width`)."""
+    return work.is_a("bmm", "sdpa", "copy", *_NORMS)
+
+
 class Surroundings(NamedTuple):
     """What is known of the layers' surroundings, one number each or one for all."""
 

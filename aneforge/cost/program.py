@@ -10,6 +10,7 @@ from aneforge.compiler.program import Program, ProgramWeight
 from aneforge.compiler.schedule.layers import Layer
 from aneforge.cost.in_place import writes_in_place
 from aneforge.cost.work import Work, in_lines
+from aneforge.engine.interpret_units import AXIS_PLACES
 from aneforge.engine.ir import Op
 from aneforge.engine.traits import Trait
 
@@ -224,6 +225,7 @@ def _planar(op: Op) -> Work:
         bytes_out=2.0 * prod(op.shape),
         lines=sum(map(in_lines, shapes)) + in_lines(op.shape),
         elements=elements,
+        rows=_rankings(op) if kind == "topk" else 1,
         operands=max(1, len(computed)),
         turned=_turned(op) if kind == "reduce_sum" else 0,
     )
@@ -254,3 +256,9 @@ def _ends_rms_norm(op: Op) -> bool:
 
 def _is_mean_square(op: Op, value: Op) -> bool:
     return op.kind == "reduce_avg" and op["square_input"] and op.operands[0] is value and _is_along_rows(op)
+
+
+def _rankings(op: Op) -> int:
+    """How many lines a native layer ranks: all along the axis that it sorts; lanes move together."""
+    shape, params = op.operands[0].shape, op.attrs["params"]
+    return prod(shape) // (shape[AXIS_PLACES[params["SortDimension"]]] * shape[AXIS_PLACES[params["VectorDimension"]]])

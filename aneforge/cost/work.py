@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -61,7 +61,7 @@ class Work:
     """Neither stride nor dilation."""
     elements: int = 0
     rows: int = 1
-    """Of a native attention its heads."""
+    """Of a native attention its heads, of a ranking the lines that are ranked."""
     operands: int = 1
     turned: int = 0
     """Places of a map whose channels are summed up: the engine turns them first (C79)."""
@@ -75,6 +75,11 @@ class Work:
     def traffic(self) -> float:
         """Bytes that pass the engine once: weights as they are stored, activations in and out."""
         return self.weight_bytes + self.bytes_in + self.bytes_out
+
+
+def more_calls(scope: str, layers: Iterable[Work]) -> int:
+    """Calls beside the first: a native ranking from Python is called for each of its rows (U231)."""
+    return sum(work.rows - 1 for work in layers if work.kind == "topk") if scope == "host_call" else 0
 
 
 def in_lines(shape: Sequence[int]) -> float:
@@ -221,6 +226,7 @@ def _planar(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
         bytes_out=2.0 * prod(out_shape),
         lines=operands * in_lines(shape) + in_lines(out_shape),
         elements=elements,
+        rows=elements // shape[-1],
         operands=operands,
         turned=turned_places(shape, out_shape) if layer["op"].startswith("reduce") else 0,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,8 @@ FORMS = ("affine", "palette", "sparse", "blockwise", *FP8)
 SMALLEST_NORMAL = 2.0**-14
 """Below it fp16 loses digits."""
 _PARTS = ("codes", "scale", "zero_point", "table", "mask")
+LARGE_PARTS = ("codes", "mask")
+"""The parts that have a number for each weight, and are checked only when they are read."""
 _BITS = (1, 2, 3, 4, 6, 8)
 
 
@@ -45,6 +47,8 @@ class Encoded:
     mask: np.ndarray | None = None
     vector_axis: int = 0
     """The axis along which an entry of several numbers lies."""
+    check: Callable[[], None] | None = None
+    """Refuses codes and a mask that are no longer what was stored: called before their numbers are used."""
 
     @classmethod
     def affine(cls, codes: Any, scale: Any, zero_point: Any = None, axis: int | None = None, bits: int = 8) -> Encoded:
@@ -176,6 +180,7 @@ class Encoded:
     def transpose(self, order: Sequence[int]) -> Encoded:
         """The same codes with the axes in another order. The values of a sparse weight are reordered."""
         if self.form == "sparse":
+            self.settled()
             assert self.mask is not None
             numbered, mask = np.zeros(self.shape, np.int64), self.mask.transpose(*order)
             numbered[self.mask] = np.arange(self.codes.size)
@@ -206,12 +211,13 @@ class Encoded:
     def rows(self, start: int, stop: int) -> Encoded | None:
         """The part from one place along the first axis to another; None where it would cut a block or a vector."""
         if self.mask is not None:
+            self.settled()
             kept = int(np.count_nonzero(self.mask[:start]))
             mask = self.mask[start:stop]
             many = int(np.count_nonzero(mask))
             return replace(self, shape=mask.shape, mask=mask, codes=self.codes[kept : kept + many])
         parts: dict[str, np.ndarray] = {}
-        for name, part in self.parts.items():
+        for name, part in self._parts().items():
             step = self.shape[0] // part.shape[0]
             if part.shape[0] == 1 and name != "codes":
                 continue
@@ -232,6 +238,7 @@ class Encoded:
     def decode(self, dtype: Any = np.float64) -> np.ndarray:
         """The numbers: in float64 before any rounding, or rounded once to the type that is asked for. float16 has a
         fast path with the same bits."""
+        self.settled()
         if np.dtype(dtype) == np.float16:
             return decoded_halves(self)
         return decoded(self).astype(dtype, copy=False)
@@ -262,6 +269,7 @@ class Encoded:
 
     def to_bytes(self) -> bytes:
         """The weight as it is stored: codes bit by bit, the constants beside them in fp16 (see ``encoded_bytes``)."""
+        self.settled()
         return to_bytes(self)
 
     def layout(self) -> dict[str, Any]:
@@ -286,6 +294,17 @@ class Encoded:
     @property
     def parts(self) -> dict[str, np.ndarray]:
         """The arrays of the weight, by name: what a file stores."""
+        self.settled()
+        return self._parts()
+
+    def settled(self) -> Encoded:
+        """This weight, once codes and mask are known to be what was stored."""
+        if self.check is not None:
+            self.check()
+            object.__setattr__(self, "check", None)
+        return self
+
+    def _parts(self) -> dict[str, np.ndarray]:
         return {name: part for name in _PARTS if (part := getattr(self, name)) is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -303,7 +322,8 @@ class Encoded:
             )
         shape = tuple(int(extent) for extent in document["shape"])
         bits = 16 if form == "sparse" and "table" not in parts else _known_bits(document["bits"])
-        encoded = cls(form, bits, shape, **parts, vector_axis=int(document["vector_axis"]))._checked()
+        axis: dict[str, Any] = {"vector_axis": int(document["vector_axis"])}
+        encoded = cls(form, bits, shape, **parts, **axis)._checked()
         if form == "sparse":
             mask = parts.get("mask")
             fits = mask is not None and mask.shape == shape and int(mask.sum()) == encoded.codes.size

@@ -30,7 +30,7 @@ class Weight:
     can fold and split gigabytes without touching one. A weight that came in a compressed form keeps it as ``encoded``.
     """
 
-    __slots__ = ("__weakref__", "_array", "_make", "_row_peaks", "_uniform", "encoded", "key", "shape")
+    __slots__ = ("__weakref__", "_array", "_check", "_make", "_row_peaks", "_uniform", "encoded", "key", "shape")
 
     def __init__(
         self,
@@ -39,11 +39,13 @@ class Weight:
         shape: tuple[int, ...] = (),
         make: Callable[[], np.ndarray] | None = None,
         encoded: Encoded | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.key = key
         self.encoded = encoded
         self.shape: tuple[int, ...] = shape if array is None else array.shape
         self._array = array
+        self._check = check  # called before the array is first read, where other hands may have changed its file
         self._make = make
         self._row_peaks: np.ndarray | None = None
         self._uniform: bool | None = None
@@ -53,6 +55,9 @@ class Weight:
         """The numbers; those of a derived weight are computed when they are read, and the last few of them are
         kept."""
         if self._array is not None:
+            if self._check is not None:
+                self._check()
+                self._check = None
             return self._array
         recent = _recent.get(self.key)
         return self._compute() if recent is None else recent
@@ -135,14 +140,17 @@ def intern_fp16(array: np.ndarray, copy: bool = False) -> Weight:
     return weight
 
 
-def known_weight(key: str, array: np.ndarray | None, encoded: Encoded | None = None) -> Weight:
-    """The weight of a key that was computed before, from what was stored under it; its numbers are not read."""
+def known_weight(
+    key: str, array: np.ndarray | None, encoded: Encoded | None = None, check: Callable[[], None] | None = None
+) -> Weight:
+    """The weight of a key that was computed before, from what was stored under it; its numbers are not read. ``check``
+    refuses an array that is no longer what was stored."""
     weight = _table.get(key)
     if weight is None:
         if encoded is not None:
             weight = Weight(key, None, encoded.shape, partial(encoded.decode, np.float16), encoded)
         else:
-            weight = Weight(key, array)
+            weight = Weight(key, array, check=check)
         weight = _interned(weight)
     return weight
 

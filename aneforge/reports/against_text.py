@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aneforge.reports.against import ChipChange, FindingChange, LayerChange, OpChange, ReportComparison
+from aneforge.reports.commonmark import code, inert, table_row
 from aneforge.reports.pages import page_text
 from aneforge.text import human_bytes
 
@@ -15,10 +16,10 @@ _MOST_PAGE_ROWS = 2000
 
 def markdown(comparison: ReportComparison) -> str:
     """The whole comparison, the longest lists cut."""
-    lines = [f"## {title(comparison)}", "", f"**{answer(comparison)}**", ""]
+    lines = [f"## {inert(title(comparison))}", "", f"**{answer(comparison)}**", ""]
     lines += ["| chip | runs | on the engine | µs before | µs after | change | on chip | weights |"]
     lines += ["| --- | --- | --- | ---: | ---: | ---: | --- | --- |"]
-    lines += [f"| {' | '.join(_chip_cells(chip))} |" for chip in comparison.chips]
+    lines += [table_row(_chip_cells(chip)) for chip in comparison.chips]
     for head, listed in _sections(comparison):
         if listed:
             lines += ["", f"### {head}", "", *(f"- {line}" for line in listed[:_MOST_ROWS])]
@@ -81,8 +82,8 @@ def _us(value: float | None) -> str:
 
 def _chip_cells(chip: ChipChange) -> list[str]:
     return [
-        _arrow(chip.before, chip.after),
-        _arrow(*chip.verdicts),
+        inert(_arrow(chip.before, chip.after)),
+        inert(_arrow(*chip.verdicts)),
         _arrow(*chip.engine_ops),
         _us(chip.us[0]),
         _us(chip.us[1]),
@@ -93,25 +94,24 @@ def _chip_cells(chip: ChipChange) -> list[str]:
 
 
 def _some(names: tuple[str, ...], most: int = 4) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:most])
-    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    return ", ".join(map(code, names[:most])) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _finding_line(row: FindingChange) -> str:
-    head = f"**{row.kind}** {row.grade} `{row.rule}`: "
+    head = f"**{row.kind}** {inert(row.grade)} {code(row.rule)}: "
     if row.kind != "changed":
-        return f"{head}{_some(row.nodes)}. {row.message} On {', '.join(row.chips)}"
+        return f"{head}{_some(row.nodes)}. {inert(row.message)} On {inert(', '.join(row.chips))}"
     parts = [
         (f"now also {_some(row.nodes)}", row.nodes),
         (f"no longer {_some(row.nodes_gone)}", row.nodes_gone),
-        (f"now also on {', '.join(row.chips)}", row.chips),
-        (f"no longer on {', '.join(row.chips_gone)}", row.chips_gone),
+        (f"now also on {inert(', '.join(row.chips))}", row.chips),
+        (f"no longer on {inert(', '.join(row.chips_gone))}", row.chips_gone),
     ]
-    return f"{head}{'; '.join(words for words, told in parts if told)}. {row.message}"
+    return f"{head}{'; '.join(words for words, told in parts if told)}. {inert(row.message)}"
 
 
 def _op_line(row: OpChange) -> str:
-    return f"**{row.kind}** `{row.name}` ({row.op}): {_statuses(row)}"
+    return f"**{row.kind}** {code(row.name)} ({inert(row.op)}): {inert(_statuses(row))}"
 
 
 def _statuses(row: OpChange) -> str:
@@ -126,7 +126,8 @@ def _statuses(row: OpChange) -> str:
 
 def _layer_line(row: LayerChange) -> str:
     what = _arrow(row.layers[0] or "nothing", row.layers[1] or "nothing")
-    return f"{row.chip}: {_some(row.ops) or 'no operation'}: {_us(row.us[0])} → {_us(row.us[1])} µs ({what})"
+    ops = _some(row.ops) or "no operation"
+    return f"{inert(row.chip)}: {ops}: {_us(row.us[0])} → {_us(row.us[1])} µs ({inert(what)})"
 
 
 def page(comparison: ReportComparison) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aneforge.compiler.legal.findings import BASES
+from aneforge.reports.commonmark import code, inert, table_row
 from aneforge.reports.document import Report
 from aneforge.reports.evaluation.section import section_head, section_heads, section_rows
 from aneforge.reports.rows import ChangeRow, ChipRow, FindingRow
@@ -17,7 +18,7 @@ _MOST_COLUMNS = 8
 
 def markdown(report: Report) -> str:
     """The whole report; what one chip says for many is said once."""
-    parts = [f"## {report.model['name']} on the Apple Neural Engine", *_head(report), "", *_chips(report)]
+    parts = [f"## {inert(report.model['name'])} on the Apple Neural Engine", *_head(report), "", *_chips(report)]
     sections = (
         ("Why not", _findings(report)),
         ("What if", _changes(report)),
@@ -106,21 +107,22 @@ def _reason(report: Report, rows: Sequence[FindingRow]) -> Iterator[str]:
     """What one rule refuses on the same chips: the first of it, and how much more there is."""
     row = rows[0]
     nodes = list(dict.fromkeys(number for finding in rows for number in finding.nodes))
-    names = [f"`{report.ops[number].name}`" for number in nodes[:_MOST_NODES]]
+    names = [code(report.ops[number].name) for number in nodes[:_MOST_NODES]]
     more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
     alike = f" ({len(rows) - 1} more like it)" if len(rows) > 1 else ""
-    yield f"- **{row.grade}** `{row.rule}`: {', '.join(names)}{more}. {row.message}{alike} {row.evidence}"
+    reason = f"{inert(row.message)}{alike} {inert(row.evidence)}"
+    yield f"- **{row.grade}** `{row.rule}`: {', '.join(names)}{more}. {reason}"
     if isinstance(row.limit, (int, float, tuple)) and row.extent is not None:
         yield f"  - limit {row.limit}, {'reaches' if row.basis else 'here'} {row.extent}"
     if row.basis:
         yield f"  - rests on {BASES[row.basis]}"
     if row.hint:
-        yield f"  - do: {row.hint}"
+        yield f"  - do: {inert(row.hint)}"
     labels = _labels(report)
     helping = [report.changes[place] for place in row.changes if set(report.changes[place].us) & set(row.chips)]
     for change in helping[:1]:
         best = max((name for name in change.us if name in row.chips), key=change.saved.__getitem__)
-        yield f"  - {change.what}: {_after(change, best, labels)}"
+        yield f"  - {inert(change.what)}: {_after(change, best, labels)}"
     yield f"  - on {', '.join(labels[name] for name in row.chips)}"
 
 
@@ -138,7 +140,8 @@ def _changes(report: Report) -> Iterator[str]:
     for change in report.changes[:_MOST_CHANGES]:
         best = max(change.saved, key=change.saved.__getitem__)
         chips = "1 chip" if len(change.us) == 1 else f"{len(change.us)} chips"
-        yield f"- {change.what} ({change.kind}): {_after(change, best, labels)}; known for {chips}; {change.numbers}"
+        after = f"{_after(change, best, labels)}; known for {chips}; {change.numbers}"
+        yield f"- {inert(change.what)} ({change.kind}): {after}"
 
 
 def _stored(report: Report) -> Iterator[str]:
@@ -157,13 +160,13 @@ def _stored(report: Report) -> Iterator[str]:
 
 def _risks(report: Report) -> Iterator[str]:
     labels = _labels(report)
-    for row in report.risks[:_MOST_FINDINGS]:
-        names = [f"`{report.ops[number].name}`" for number in row.nodes[:_MOST_NODES]] or [row.op]
-        more = f" and {len(row.nodes) - _MOST_NODES} more" if len(row.nodes) > _MOST_NODES else ""
-        chips = ", ".join(labels[name] for name in row.chips)
-        yield f"- **{row.kind}** {', '.join(names)}{more}: {row.message}, on {chips} ({row.basis})"
-        if row.suggestion:
-            yield f"  - do: {row.suggestion}"
+    for risk in report.risks[:_MOST_FINDINGS]:
+        names = [code(report.ops[number].name) for number in risk.nodes[:_MOST_NODES]] or [risk.op]
+        more = f" and {len(risk.nodes) - _MOST_NODES} more" if len(risk.nodes) > _MOST_NODES else ""
+        chips = ", ".join(labels[name] for name in risk.chips)
+        yield f"- **{risk.kind}** {', '.join(names)}{more}: {inert(risk.message)}, on {chips} ({risk.basis})"
+        if risk.suggestion:
+            yield f"  - do: {inert(risk.suggestion)}"
     if len(report.risks) > _MOST_FINDINGS:
         yield f"- and {len(report.risks) - _MOST_FINDINGS} more"
 
@@ -172,10 +175,11 @@ def _accuracy(report: Report) -> Iterator[str]:
     """Figures of an evaluation, where there are some."""
     if report.accuracy is None:
         return
-    yield f"{section_head(report.accuracy)}."
+    yield f"{inert(section_head(report.accuracy))}."
     yield ""
-    for row in (section_heads(), ("---",) * len(section_heads()), *section_rows(report.accuracy)):
-        yield f"| {' | '.join(row)} |"
+    yield from (table_row(section_heads()), table_row(["---"] * len(section_heads())))
+    for cells in section_rows(report.accuracy):
+        yield table_row(map(inert, cells))
 
 
 def _measured(report: Report) -> Iterator[str]:
@@ -187,7 +191,7 @@ def _measured(report: Report) -> Iterator[str]:
     system = f", {table.os}" if table.os else ""
     origin = " The file was written by aneforge: nothing in it was measured." if table.predicted else ""
     agreeing = f"{table.agreeing:,} of {len(table.rows):,} operations are on the predicted device."
-    yield f"`{table.file}` ({label}{system}): {agreeing}{origin}"
+    yield f"{code(table.file)} ({label}{inert(system)}): {agreeing}{origin}"
     elsewhere = [row for row in table.rows if row.predicted != row.measured]
     if elsewhere:
         yield ""
@@ -198,6 +202,6 @@ def _measured(report: Report) -> Iterator[str]:
         shares = " | ".join(
             "?" if share is None else f"{100 * share:.1f}" for share in (row.predicted_share, row.share)
         )
-        yield f"| `{report.ops[row.op].name}` | {places} | {shares} | {_count(row.us)} |"
+        yield f"| {code(report.ops[row.op].name)} | {places} | {shares} | {_count(row.us)} |"
     if len(elsewhere) > _MOST_MEASURED:
         yield f"| and {len(elsewhere) - _MOST_MEASURED:,} more | | | | | |"

@@ -1,7 +1,9 @@
-"""One entry: a graph as a file. A head with a checksum, two lines of JSON, then the weights, each at a multiple of 64.
+"""One entry: a graph as a file. A head with a checksum, two lines of JSON, the weights, each at a multiple of 64, and
+a digest of each.
 
 There is no code in an entry, only numbers and names, and the graph is built by the same rules as every other. Weights
-are mapped, not read: they keep the form they came in, and the key that was computed when they were imported.
+are mapped, not read: they keep the form they came in, and the key that was computed when they were imported. The
+checksum covers lines and digests; a weight is compared with its digest when its numbers are first read.
 """
 
 from __future__ import annotations
@@ -11,24 +13,29 @@ import json
 import math
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, GraphError
+from aneforge.errors import AneforgeError, GraphError, LoadError, shown
 from aneforge.files import bytes_of
-from aneforge.graph.encoding import Encoded
+from aneforge.graph.encoding import LARGE_PARTS, Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.weights import Weight, known_weight
 
-_MAGIC = b"AFGRAPH1"
-_HEAD = struct.Struct("<8s16sQQQ")  # magic, checksum of both lines, their lengths, length of the file
+_MAGIC = b"AFGRAPH2"
+_HEAD = struct.Struct("<8s16sQQQ")  # magic, checksum of lines and digests, the lines' lengths, length of the file
 _ALIGNED = 64
+_DIGEST = 16
 
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error, GraphError)
 """What reading an entry raises if it is not whole."""
@@ -56,25 +63,28 @@ def plan(graph: Graph, about: Mapping[str, Any]) -> tuple[int, Callable[[IO[byte
             places[key] = {**weight.encoded.to_json(), "parts": stored}
     first = json.dumps({**about, "weights": places}, default=_plain).encode()
     second = json.dumps(graph.to_json(weights=False), default=_plain).encode()
-    checksum = hashlib.blake2b(first + second, digest_size=16).digest()
     start = _start(len(first), len(second))
-    total = start + end
+    total = start + end + _DIGEST * len(arrays)
 
     def write(stream: IO[bytes]) -> None:
-        stream.write(_HEAD.pack(_MAGIC, checksum, len(first), len(second), total))
-        stream.write(first)
-        stream.write(second)
+        stream.write(bytes(_HEAD.size) + first + second)
+        digests = b""
         at = _HEAD.size + len(first) + len(second)
-        for begin, array in [*arrays, (end, lambda: np.empty(0, np.uint8))]:
+        for begin, array in arrays:
             stream.write(bytes(start + begin - at))
-            at = start + begin + stream.write(np.ascontiguousarray(array()).reshape(-1).view(np.uint8).data)
+            numbers = np.ascontiguousarray(array()).reshape(-1).view(np.uint8).data
+            at = start + begin + stream.write(numbers)
+            digests += _digest(numbers)
+        stream.write(bytes(start + end - at) + digests)
+        stream.seek(0)
+        stream.write(_HEAD.pack(_MAGIC, _digest(first + second + digests), len(first), len(second), total))
 
     return total, write
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """What an entry says about itself, without its graph."""
-    with path.open("rb") as stream:
+    with own_file(path) as stream:
         magic, _, first, _, _ = _HEAD.unpack(stream.read(_HEAD.size))
         if magic != _MAGIC:
             raise ValueError("not an entry")
@@ -83,36 +93,104 @@ def read_about(path: Path) -> dict[str, Any]:
 
 def read(path: Path) -> tuple[dict[str, Any], Callable[[], Graph]]:
     """What an entry says about itself, and what builds its graph. Raises one of ``DAMAGED`` if it is not whole."""
-    with path.open("rb") as stream:
+    with own_file(path) as stream:
         data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     magic, checksum, first, second, total = _HEAD.unpack(data[: _HEAD.size])
     if magic != _MAGIC or total != len(data) or _start(first, second) > total:
         raise ValueError("the entry is cut off, or not an entry")
     lines = data[_HEAD.size : _HEAD.size + first + second]
-    if hashlib.blake2b(lines, digest_size=16).digest() != checksum:
-        raise ValueError("the entry has other bytes than were written")
     about = json.loads(lines[:first])
+    records = list(_records(about["weights"]))
+    digests = data[total - _DIGEST * len(records) :]
+    if _digest(lines + digests) != checksum:
+        raise ValueError("the entry has other bytes than were written")
 
     def build() -> Graph:
-        start = _start(first, second)
-        weights = dict(_weights(about["weights"], data, start))
-        return Graph.from_json(json.loads(lines[first:]), weights)
+        stored = _Stored(path, str(about.get("model", path.name)), data, _start(first, second), digests)
+        return Graph.from_json(json.loads(lines[first:]), dict(stored.weights(about["weights"])))
 
     return about, build
 
 
-def _weights(places: Mapping[str, Any], data: mmap.mmap, start: int) -> Iterator[tuple[str, Weight]]:
-    def mapped(dtype: str, shape: list[int], begin: int) -> np.ndarray:
-        return np.frombuffer(data, np.dtype(dtype), math.prod(shape), start + begin).reshape(shape)
+def _records(places: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """The place of every array, in the order of the file."""
+    for place in places.values():
+        yield from [place] if isinstance(place, list) else place["parts"].values()
 
-    for key, place in places.items():
-        if isinstance(place, list):
-            yield key, known_weight(key, mapped(*place))
-            continue
-        parts = {name: mapped(*part) for name, part in place["parts"].items()}
-        shape = tuple(place["shape"])
-        encoded = Encoded(place["form"], place["bits"], shape, **parts, vector_axis=place["vector_axis"])
-        yield key, known_weight(key, None, encoded)
+
+@dataclass(frozen=True)
+class _Stored:
+    """The weights of an entry, as they lie in its file."""
+
+    path: Path
+    model: str
+    data: mmap.mmap
+    start: int
+    digests: bytes
+
+    def weights(self, places: Mapping[str, Any]) -> Iterator[tuple[str, Weight]]:
+        numbers = count()
+        for key, place in places.items():
+            if isinstance(place, list):
+                array = self._mapped(*place)
+                yield key, known_weight(key, array, check=partial(self._check, {next(numbers): array}))
+                continue
+            parts = {name: self._mapped(*part) for name, part in place["parts"].items()}
+            by_number = {name: (next(numbers), part) for name, part in parts.items()}
+            large = dict(by_number.pop(name) for name in LARGE_PARTS if name in by_number)
+            if not all(self._is_whole(*part) for part in by_number.values()):
+                raise ValueError("a weight has other bytes than were written")
+            shape, check = tuple(place["shape"]), partial(self._check, large)
+            settings = {"vector_axis": place["vector_axis"], "check": check}
+            yield key, known_weight(key, None, Encoded(place["form"], place["bits"], shape, **parts, **settings))
+
+    def _mapped(self, dtype: str, shape: list[int], begin: int) -> np.ndarray:
+        return np.frombuffer(self.data, np.dtype(dtype), math.prod(shape), self.start + begin).reshape(shape)
+
+    def _is_whole(self, number: int, array: np.ndarray) -> bool:
+        return _digest(array.reshape(-1).view(np.uint8).data) == self.digests[_DIGEST * number :][:_DIGEST]
+
+    def _check(self, arrays: Mapping[int, np.ndarray]) -> None:
+        """Refuse arrays with other bytes than were written. The entry goes, so that the next load imports anew."""
+        if not all(self._is_whole(number, array) for number, array in arrays.items()):
+            with suppress(OSError):
+                self.path.unlink()
+            raise LoadError(
+                f"{shown(self.model)}: its copy in the cache is damaged: a weight has other bytes than were written. "
+                "The copy was removed; load the model again"
+            )
+
+
+def _digest(data: Any) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST).digest()
+
+
+# An entry can give any numbers, so that only its owner may have written it.
+
+
+def is_own(place: Path) -> bool:
+    """Whether a folder belongs to this user and nobody else can write in it."""
+    try:
+        about = place.stat()
+    except OSError:
+        return True  # it will be made
+    return not _HAS_OWNERS or (about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
+@contextmanager
+def own_file(path: Path) -> Iterator[IO[bytes]]:
+    """A regular file of this user's, opened to be read. Nothing here waits: a pipe in its place is refused."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as stream:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("not a regular file")
+        if _HAS_OWNERS and (about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH):
+            raise ValueError("another user's file, or one that everybody may write")
+        yield stream
+
+
+_HAS_OWNERS = hasattr(os, "geteuid")
 
 
 def _start(first: int, second: int) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 from aneforge import files
 from aneforge.errors import AneforgeError
 from aneforge.files import write_whole
+from aneforge.formats.cache.entry import own_file
 
 _INDEX = "files.json"
 _MOST_REMEMBERED = 1024  # digests in the index; the oldest go first
@@ -98,7 +99,8 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
 
 def _read_index(folder: Path) -> dict[str, str]:
     try:
-        index = json.loads((folder / _INDEX).read_bytes())
+        with own_file(folder / _INDEX) as stream:
+            index = json.loads(stream.read())
     except (OSError, ValueError, RecursionError):
         return {}
     return {k: v for k, v in index.items() if isinstance(v, str)} if isinstance(index, dict) else {}

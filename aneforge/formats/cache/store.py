@@ -27,7 +27,7 @@ _ABANDONED_S = 3600  # a part of an entry that nobody finished
 def get(folder: Path, key: str, is_current: Callable[[dict[str, Any]], bool]) -> Graph | None:
     """The graph of an entry, or None: not there, not whole, or other files that it was read from have changed."""
     path = _path(folder, key)
-    if not path.exists():
+    if not path.exists() or not entry.is_own(folder):
         return None
     try:
         about, build = entry.read(path)
@@ -46,7 +46,7 @@ def put(folder: Path, key: str, graph: Graph, about: dict[str, Any]) -> bool:
     """Store a graph; False if it is larger than the cache may be, or the folder cannot be written."""
     try:
         size, write = entry.plan(graph, about)
-        if size > entry.most_bytes():
+        if size > entry.most_bytes() or not entry.is_own(folder):
             return False
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_room(folder, size)
@@ -95,6 +95,8 @@ class CacheReport:
     folder: str | None
     is_on: bool
     is_writable: bool
+    is_own: bool
+    """It belongs to this user, and nobody else can write in it."""
     most_bytes: int
     entries: tuple[CachedModel, ...]
 
@@ -106,6 +108,8 @@ class CacheReport:
         state = "in use" if self.is_on else f"off ({entry.OFF} is set)"
         if self.is_on and not self.is_writable:
             state = f"off: the folder cannot be written; set {entry.FOLDER} to another"
+        elif self.is_on and not self.is_own:
+            state = f"off: others can write in the folder; run chmod go-w, or set {entry.FOLDER} to one of your own"
         rows = [
             ("place", self.folder or "none: this user has no home folder", ""),
             ("state", state, ""),
@@ -123,6 +127,7 @@ class CacheReport:
             "folder": self.folder,
             "on": self.is_on,
             "writable": self.is_writable,
+            "own": self.is_own,
             "bytes": self.bytes,
             "most_bytes": self.most_bytes,
             "entries": [dict(item.__dict__) for item in self.entries],
@@ -143,6 +148,7 @@ def report() -> CacheReport:
         None if folder is None else str(folder),
         entry.is_on(),
         folder is not None and _is_writable(folder),
+        folder is None or entry.is_own(folder),
         entry.most_bytes(),
         tuple(items),
     )

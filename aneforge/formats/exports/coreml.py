@@ -177,7 +177,11 @@ class _Writer:
         else:
             written = "sparse" if encoded.form == "sparse" else encoded.name
         self.encodings[written] = self.encodings.get(written, 0) + 1
-        return self.mil.constant(node.weight.array, name) if encoded is None else self._compressed(encoded, name)
+        return (
+            self.mil.constant(node.weight.array, name)
+            if encoded is None
+            else self._compressed(encoded.settled(), name)
+        )
 
     def _compressed(self, encoded: Encoded, name: str) -> Any:
         mil = self.mil

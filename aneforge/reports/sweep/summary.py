@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from aneforge import text
+from aneforge.reports.commonmark import inert, table_row
 from aneforge.reports.pages import embedded, page_text
 from aneforge.reports.sweep.table import Row, Table, model_name
 from aneforge.study.outcomes import grade_of
@@ -147,16 +148,8 @@ def _us(us: float | None) -> str:
 
 
 def _pipes(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(_pipe_cell(cell) for cell in line)} |" for line in lines)
-
-
-def _pipe_cell(value: object) -> str:
-    """Names are strangers': nothing in them ends a cell or starts markup."""
-    cell = "?" if value is None else str(value)
-    for letter in "\\`*_[]<>|":
-        cell = cell.replace(letter, f"\\{letter}")
-    return " ".join(cell.split())
+    cells = ([inert("?" if cell is None else str(cell)) for cell in line] for line in rows)
+    return "\n".join(map(table_row, (heads, ["---"] * len(heads), *cells)))
 
 
 # A sweep as one page: a matrix of models by chips in a file that needs nothing else.
