@@ -1,19 +1,21 @@
 """Decoders of six families as graphs, small ones with random weights for the simulator and real ones without memory.
 
 The blocks are written from the families' published layouts (norms, heads, rotations, gates, caps); no checkpoint is
-read. ``graph_of`` gives a decoder for some new tokens and a cache of some length, in one of the ways to keep the cache.
+read. ``graph_of`` gives a decoder for some new tokens and a cache of some length, kept in one of several ways.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 import aneforge as af
 from aneforge.graph.graph import Graph
-from aneforge.graph.ops.leaf import const
+from aneforge.graph.node import make
+from aneforge.graph.ops.leaf import CONST, const
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import known_weight
 
@@ -108,8 +110,7 @@ class Weights:
             return const((self.random.standard_normal(shape) * spread).astype(np.float16))
         array = np.broadcast_to(np.float16(0.01 + self.count * 2.0**-14), shape)
         weight = known_weight(f"repeated {self.count} {shape}", array)
-        made = const(np.zeros(shape[:0] + (1,), np.float16))
-        return _stored(made, weight)
+        return make(CONST, weight=weight)
 
     def vector(self, size: int, around: float = 1.0) -> np.ndarray:
         self.count += 1
@@ -118,16 +119,9 @@ class Weights:
         return (around + 0.1 * self.random.standard_normal(size)).astype(np.float16)
 
 
-def _stored(like: Tensor, weight: object) -> Tensor:
-    """A constant of a weight that is not read."""
-    from aneforge.graph.node import make
-
-    return make(like.definition, weight=weight)  # type: ignore[arg-type]
-
-
 def graph_of(sizes: Sizes, rows: int, context: int, cache: str = "state", seed: int | None = None) -> Graph:
-    """A decoder for ``rows`` new tokens and a cache of ``context`` places; its weights are drawn where there is a seed.
-    Its inputs are the embedded tokens, masks and angles; its outputs logits and caches."""
+    """A decoder for ``rows`` new tokens and a cache of ``context`` places; its weights are drawn where there is a
+    seed. Its inputs are the embedded tokens, masks and angles; its outputs logits and caches."""
     weights = Weights(None if seed is None else np.random.default_rng(seed))
     model = _Decoder(sizes, rows, context, cache, weights)
     return model.graph()
@@ -208,7 +202,7 @@ class _Decoder:
         counts = (sizes.heads, sizes.kv_heads, sizes.kv_heads)
         if sizes.kind.fused:
             joint, ends = self.dense(x, sum(counts) * sizes.head), np.cumsum([0, *counts]) * sizes.head
-            parts = [joint[:, int(a) : int(b)] for a, b in zip(ends, ends[1:], strict=False)]
+            parts = [joint[:, int(a) : int(b)] for a, b in pairwise(ends)]
         else:
             parts = [self.dense(x, count * sizes.head) for count in counts]
         q, k, v = (self.heads(part, count) for part, count in zip(parts, counts, strict=True))

@@ -141,7 +141,8 @@ def exceeds_kmem(chip: str | int | Target, demand: int, streamable: bool) -> boo
     return cap < demand
 
 
-_LEAST = 1024  # numbers: below that a table and its look-up cost more than they save
+LEAST_ENCODED = 1024
+"""Numbers of a weight: below that a table and its look-up cost more than they save."""
 _MOST_KEPT = 0.5  # a sparse form pays from half zeros on (compression.json auto_threshold)
 _BLOCK = 32  # numbers that share a scale in the blockwise form
 
@@ -203,8 +204,8 @@ class Storage:
             return None
         if self.palette_bits:
             table = np.arange(1 << self.palette_bits, dtype=np.float16)
-            return Encoded.palette(np.ones(shape, np.uint8), table, self.palette_bits)
-        codes = np.ones(shape, np.int8)
+            return Encoded.palette(np.broadcast_to(np.uint8(1), shape), table, self.palette_bits)
+        codes = np.broadcast_to(np.int8(1), shape)  # takes no memory
         if self.name == "blockwise":
             outputs, inputs, *rest = shape
             return Encoded.blockwise(codes, np.ones((outputs, inputs // _BLOCK, *(1,) * len(rest)), np.float16))
@@ -251,7 +252,7 @@ def is_mostly_zeros(weight: np.ndarray) -> bool:
 
 def is_worth_encoding(weight: np.ndarray) -> bool:
     """Whether a weight has enough numbers for a compressed form."""
-    return weight.size >= _LEAST
+    return weight.size >= LEAST_ENCODED
 
 
 def encodable_layers(graph: Graph) -> dict[str, StoredLayer]:

@@ -18,7 +18,6 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import CHAIN
 from aneforge.compiler.legal.rules.base import Limit, limits_for, rule_reads
 from aneforge.cost.constants import basis_of
-from aneforge.text import human_bytes
 
 BYTES = ("weight_bytes", "mapped_bytes", "app_bytes")
 """Amounts that are bytes."""
@@ -87,7 +86,12 @@ class Breach:
 
 def shown_amount(quantity: str, amount: float) -> str:
     """An amount as people read it."""
-    return human_bytes(round(amount)) if quantity in BYTES else f"{amount:,.0f}"
+    return decimal_bytes(amount) if quantity in BYTES else f"{amount:,.0f}"
+
+
+def decimal_bytes(amount: float) -> str:
+    """Bytes in powers of ten, as limits are published."""
+    return f"{amount / 1e9:.2f} GB" if amount >= 999_500_000 else f"{amount / 1e6:.1f} MB"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from aneforge.advice.split.cache import CacheWrite, cache_writes
 from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.compiler.legal.programs import stored_bytes
 from aneforge.graph.graph import Graph
@@ -71,12 +72,14 @@ class Structure:
     """Whether the blocks are repetitions of one another."""
 
     @cached_property
+    def writes(self) -> tuple[CacheWrite, ...]:
+        """The caches, and how each gets its new rows."""
+        return tuple(cache_writes(self.graph))
+
+    @cached_property
     def caches(self) -> frozenset[int]:
-        """The inputs, by uid, that hold what earlier calls left: states, and inputs of the shape of an output that is
-        worked out from them."""
-        states = set(self.graph.states)
-        found = {port.uid for port in self.graph.inputs if port.name in states}
-        return frozenset(found | {pair[0].uid for pair in carried(self.graph)})
+        """The inputs, by uid, that hold what earlier calls left."""
+        return frozenset(write.port.uid for write in self.writes)
 
     @cached_property
     def shared(self) -> frozenset[int]:
@@ -115,51 +118,49 @@ class Structure:
 
     @property
     def rows(self) -> int:
-        """New tokens in one call: queries of an attention that has more keys, else its keys. One attention may have the
-        queries of several heads as rows, so the smallest number counts."""
+        """New tokens in one call. One attention may have the queries of several heads as rows, so the smallest number
+        counts."""
         pairs = [pair for block in self.blocks for pair in block.attention]
         return min((q for q, _ in pairs), default=1)
 
 
-def carried(graph: Graph) -> list[tuple[Tensor, Tensor]]:
-    """Inputs that a caller can hand in again with what an output gave: of one shape, the output worked out from the
-    input by moves, sums and choices alone. Those that the graph states come first."""
-    by_name = {output.name: output for output in graph.outputs}
-    pairs = [(port, by_name[graph.states[port.name]]) for port in graph.inputs if port.name in graph.states]
-    paired = {port.uid for port, _ in pairs} | {output.uid for _, output in pairs}
-    for output in graph.outputs:
-        if output.definition.leaf or output.uid in paired or output.dtype != "fp16":
-            continue
-        port = next((port for port in _written_ports(output) if port.shape == output.shape), None)
-        if port is not None and port.uid not in paired:
-            pairs.append((port, output))
-            paired.add(port.uid)
-    return pairs
+# An order in which what belongs together is together.
 
 
-_MOST_STEPS = 12
-"""Nodes on the way from a cache to its new value: a write is a slice, a join, a blend."""
+def in_order(graph: Graph) -> list[Tensor]:
+    """The operations, each as late as what reads it allows: files may list the slices of all caches first. What only
+    the caller reads stands behind what it is worked out from."""
+    depth: dict[int, int] = {}
+    for node in graph.nodes:
+        depth[node.uid] = max((depth[operand.uid] for operand in node.inputs), default=0) + 1
+    outputs = sorted(graph.outputs, key=lambda node: -depth[node.uid])
+    order = _behind(outputs[0], set())
+    seen = {node.uid for node in order}
+    place = {node.uid: (number, 0) for number, node in enumerate(order)}
+    for output in outputs[1:]:
+        for node in _behind(output, seen):
+            after = max((place.get(operand.uid, (-1, 0)) for operand in node.inputs), default=(-1, 0))
+            place[node.uid] = (after[0], len(place))
+            order.append(node)
+            seen.add(node.uid)
+    order.sort(key=lambda node: place[node.uid])
+    return order
 
 
-def _written_ports(output: Tensor) -> list[Tensor]:
-    """The inputs from which a value is made without a product in between."""
-    ports: list[Tensor] = []
-    stack, seen = [output], {output.uid}
-    while stack and len(seen) < 4 * _MOST_STEPS:
-        node = stack.pop()
-        if node.op == "input":
-            ports.append(node)
-        if _keeps_numbers(node) or node is output and node.op == "host":
-            for operand in node.inputs:
-                if operand.uid not in seen:
-                    seen.add(operand.uid)
-                    stack.append(operand)
-    return ports
-
-
-def _keeps_numbers(node: Tensor) -> bool:
-    kinds = (GraphTrait.MOVEMENT, GraphTrait.ARITHMETIC, GraphTrait.SCALING)
-    return any(node.is_a(kind) for kind in kinds) or node.op in ("concat", "select", "scatter", "linear_activation")
+def _behind(output: Tensor, seen: set[int]) -> list[Tensor]:
+    """The operations that lead to an output and were not seen yet, operands first."""
+    order: list[Tensor] = []
+    done = set(seen)
+    stack = [(output, False)]
+    while stack:
+        node, is_ready = stack.pop()
+        if is_ready:
+            order.append(node)
+        elif node.uid not in done and (not node.definition.leaf or node.is_a(GraphTrait.DRAWN)):
+            done.add(node.uid)
+            stack.append((node, True))
+            stack += [(operand, False) for operand in reversed(node.inputs)]
+    return order
 
 
 # Waists.
@@ -168,7 +169,7 @@ def _keeps_numbers(node: Tensor) -> bool:
 def structure_of(graph: Graph) -> Structure:
     """Start, blocks and end of a model."""
     names = graph.names()
-    computed = [node for node in graph.nodes if not node.definition.leaf or node.is_a(GraphTrait.DRAWN)]
+    computed = in_order(graph)
     if not computed:
         return Structure(graph, names, None, (), None, False)
     units = _units(computed, _waists(computed))
@@ -253,7 +254,7 @@ def _waists(computed: Sequence[Tensor]) -> list[int]:
 def _units(computed: Sequence[Tensor], waists: Sequence[int]) -> list[tuple[Tensor, ...]]:
     """The operations between waists."""
     cuts = [0, *(number + 1 for number in waists), len(computed)]
-    return [tuple(computed[a:b]) for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
+    return [tuple(computed[a:b]) for a, b in pairwise(cuts) if a < b]
 
 
 def _kind(unit: Sequence[Tensor]) -> tuple[object, ...]:

@@ -1,0 +1,265 @@
+"""``af.split``: a model as programs that load on each chip, what a token and a prompt then take, and why no larger
+program would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from aneforge.advice.split.cache import LAYOUTS, as_ports, as_states, with_rows_as_outputs
+from aneforge.advice.split.cuts import Held, LayerCut, Run, amounts_of, cut_layers, held_by
+from aneforge.advice.split.head import HeadCut, counts_for, in_pieces, other_numbers
+from aneforge.advice.split.limits import Amounts, Breach, Ceilings
+from aneforge.advice.split.pieces import piece_of
+from aneforge.advice.split.price import PartCost, ProgramCost, host_cost, part_costs, program_cost, together
+from aneforge.advice.split.structure import Block, Structure, structure_of
+from aneforge.chips.cache_writes import WriteVerdict, write_verdict
+from aneforge.chips.chip import Target
+from aneforge.compiler.storage import Storage
+from aneforge.errors import AneforgeError, first_line
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.study.study import Study
+
+HOST, BODY, HEAD = "host", "layers", "head"
+
+
+@dataclass(frozen=True)
+class PlannedProgram:
+    """One program of a plan, or a part that the host computes."""
+
+    name: str
+    kind: str
+    """``layers``, ``head`` or ``host``."""
+    runs: Run | None
+    holds: str
+    """What it holds, in words."""
+    amounts: Amounts
+    cost: ProgramCost
+    breaches: tuple[Breach, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to keep the caches on one chip."""
+
+    name: str
+    """One of :data:`aneforge.advice.split.cache.LAYOUTS`."""
+    verdict: str
+    """``runs``, ``unsure``, ``fails`` or ``unknown``, of the write form that it needs."""
+    writes: tuple[WriteVerdict, ...]
+
+    @property
+    def words(self) -> str:
+        return LAYOUTS[self.name]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The programs of one kind of call: new tokens at a time, in some order."""
+
+    rows: int
+    context: int
+    programs: tuple[PlannedProgram, ...]
+    head_pieces: int
+    cut: LayerCut
+
+    @cached_property
+    def cost(self) -> ProgramCost:
+        return together(program.cost for program in self.programs)
+
+    @property
+    def tokens_per_s(self) -> tuple[float, float, float] | None:
+        """Least, middle and most; None where the time of a program is not known."""
+        cost = self.cost
+        if cost.unknown or not cost.us:
+            return None
+        low, high = cost.interval
+        return tuple(1e6 * self.rows / us for us in (high, cost.us, low))  # type: ignore[return-value]
+
+    @property
+    def breaches(self) -> list[Breach]:
+        return [breach for program in self.programs for breach in program.breaches]
+
+
+class Planner:
+    """What all chips of a plan share: a model in one layout of its caches, its parts and their prices."""
+
+    def __init__(self, study: Study, storage: Storage | None) -> None:
+        self.study, self.storage = study, storage
+        self.structure: Structure = structure_of(study.graph)
+        self._costs: dict[object, Mapping[str, PartCost]] = {}
+        self._ends: dict[int, HeadCut] = {}
+
+    @cached_property
+    def held(self) -> list[Held]:
+        """What each block holds, those that look alike with their own weights."""
+        return [held_by(self.structure, block, self.storage) for block in self.structure.blocks]
+
+    @cached_property
+    def held_at_end(self) -> Held | None:
+        end = self.structure.end
+        return None if end is None else held_by(self.structure, end, self.storage)
+
+    @cached_property
+    def host_start(self) -> tuple[Tensor, ...]:
+        """The operations in front of the layers, where they look something up by whole numbers: the host's part."""
+        start = self.structure.start
+        if start is None or not any(_is_of_host(node) for node in start.nodes):
+            return ()
+        return start.nodes
+
+    def block_costs(self, block: Block) -> Mapping[str, PartCost]:
+        """The price of one block on each chip, worked out once for all that look alike."""
+        same = [other for other in self.structure.blocks if other.kind == block.kind]
+        one = same[min(1, len(same) - 1)]  # not the first, whose input is the model's
+        return self._priced(("block", block.kind), lambda: piece_of(self.structure, one.nodes))
+
+    def start_costs(self) -> Mapping[str, PartCost]:
+        start = self.structure.start
+        assert start is not None
+        if self.host_start:
+            return dict.fromkeys(self.study.chips, host_cost(self.host_start))
+        return self._priced("start", lambda: piece_of(self.structure, start.nodes))
+
+    def end_costs(self, count: int) -> Mapping[str, PartCost]:
+        """The price of the end with its head in so many pieces."""
+        return self._priced(("end", count), lambda: self.end_in(count).graph)
+
+    def end_in(self, count: int) -> HeadCut:
+        """The end of the model with its head in pieces that stand in."""
+        if count not in self._ends:
+            end = self.structure.end
+            assert end is not None
+            graph = piece_of(self.structure, end.nodes)
+            head = self.head_in(graph)
+            self._ends[count] = HeadCut(graph, {}) if head is None else in_pieces(graph, head, count, other_numbers)
+        return self._ends[count]
+
+    def head_in(self, graph: Graph) -> Tensor | None:
+        """The head in a graph of the end."""
+        head = self.structure.head
+        if head is None:
+            return None
+        name = self.structure.names[head.uid]
+        return next((node for node in graph.nodes if node.name == name), None)
+
+    def _priced(self, key: object, make: object) -> Mapping[str, PartCost]:
+        if key not in self._costs:
+            try:
+                graph: Graph = make()  # type: ignore[operator]
+                self._costs[key] = part_costs(self.study, graph, self._once(graph), self.storage)
+            except AneforgeError as error:
+                self._costs[key] = dict.fromkeys(self.study.chips, PartCost(unknown=first_line(error)))
+        return self._costs[key]
+
+    def _once(self, graph: Graph) -> frozenset[str]:
+        """The ports of a part that do not repeat with it: what is handed on, and what several parts read."""
+        caches = {str(write.port.name) for write in self.structure.writes}
+        news = {str(output.name) for output in self.structure.graph.outputs}
+        ports = {str(port.name) for port in graph.inputs if port.name not in caches}
+        return frozenset(ports | {str(output.name) for output in graph.outputs if output.name not in news})
+
+    def phase(self, chip: str) -> Phase:
+        """The programs of the model on one chip."""
+        target = self.study.chips[chip]
+        ceilings = Ceilings.on(target, self.study.runtime.names[-1])
+        cut = cut_layers(self.held, ceilings)
+        programs = list(self._programs(chip, target, ceilings, cut))
+        pieces = 1
+        if self.structure.end is not None:
+            pieces, head = self._end(chip, target, ceilings)
+            programs.append(head)
+        rows, (_, keys) = self.structure.rows, self.structure.attention or (0, 0)
+        return Phase(rows, keys, tuple(programs), pieces, cut)
+
+    def _programs(self, chip: str, target: Target, ceilings: Ceilings, cut: LayerCut) -> Iterator[PlannedProgram]:
+        scope, structure = self.study.scope, self.structure
+        start = [] if structure.start is None else [(self.start_costs()[chip], 1)]
+        if self.host_start:
+            cost = program_cost(target, scope, start)
+            held = held_by(structure, structure.start, None) if structure.start else Held({})
+            yield PlannedProgram("start", HOST, None, _in_words(self.host_start), amounts_of([held]), cost)
+            start = []
+        for run in cut.runs:
+            blocks = structure.blocks[run.first : run.last + 1]
+            kinds: dict[int, int] = {}
+            for block in blocks:
+                kinds[block.kind] = kinds.get(block.kind, 0) + 1
+            some = {block.kind: block for block in blocks}
+            parts = [(self.block_costs(some[kind])[chip], count) for kind, count in kinds.items()]
+            amounts = self.amounts_of(run)
+            name = f"layers_{run.first}_{run.last}"
+            holds = f"{run}, behind the start" if start else str(run)
+            cost = program_cost(target, scope, [*start, *parts])
+            yield PlannedProgram(name, BODY, run, holds, amounts, cost, tuple(ceilings.breaches(amounts)))
+            start = []
+
+    def amounts_of(self, run: Run) -> Amounts:
+        """What a program of some layers holds."""
+        held = self.held[run.first : run.last + 1]
+        start = self.structure.start
+        if run.first == 0 and start is not None and not self.host_start:
+            held = [held_by(self.structure, start, self.storage), *held]
+        return amounts_of(held)
+
+    def _end(self, chip: str, target: Target, ceilings: Ceilings) -> tuple[int, PlannedProgram]:
+        """The end of the model, its head in as many pieces as take the least time among those that are allowed."""
+        structure = self.structure
+        assert self.held_at_end is not None
+        counts = [1] if structure.head is None else counts_for(structure.head)
+        tried: list[tuple[int, ProgramCost, list[Breach], int]] = []
+        for count in counts:
+            rows = -(-structure.vocabulary // count)
+            breaches = ceilings.breaches(amounts_of([self.held_at_end], rows))
+            part = self.end_costs(count)[chip]
+            cost = program_cost(target, self.study.scope, [(part, 1)])
+            tried.append((count, cost, breaches, part.programs))
+        count, cost, breaches, _ = min(tried, key=lambda one: (bool(one[1].unknown), len(one[2]), one[3], one[1].us))
+        words = "what is behind the layers"
+        if structure.vocabulary:
+            words = f"vocabulary of {structure.vocabulary:,}" + (f" in {count} pieces" if count > 1 else "")
+        amounts = amounts_of([self.held_at_end], -(-structure.vocabulary // count))
+        return count, PlannedProgram("head", HEAD, None, words, amounts, cost, tuple(breaches))
+
+
+def _is_of_host(node: Tensor) -> bool:
+    return node.op == "host" or node.dtype == "int32" or any(operand.dtype == "int32" for operand in node.inputs)
+
+
+def _in_words(nodes: Sequence[Tensor]) -> str:
+    looks_up = any(operand.op == "const" and operand.ndim > 1 for node in nodes for operand in node.inputs)
+    return "embedding and what else is in front of the layers" if looks_up else "what is in front of the layers"
+
+
+# The ways to keep the caches.
+
+
+def layouts_of(structure: Structure) -> dict[str, Graph]:
+    """The model in every layout of its caches that its writes allow."""
+    if not structure.writes:
+        return {"none": structure.graph}
+    graphs: dict[str, Graph] = {}
+    if all(write.form == "rows" for write in structure.writes):
+        return {"rows": structure.graph}
+    graphs["state"], graphs["port"] = as_states(structure.graph), as_ports(structure.graph)
+    if all(write.rows is not None for write in structure.writes):
+        graphs["rows"] = with_rows_as_outputs(structure.graph)
+    return graphs
+
+
+_WORST = ("runs", "unknown", "unsure", "fails")
+
+
+def layout_on(name: str, structure: Structure, chip: Target, study: Study) -> Layout:
+    """What is known of a layout on a chip."""
+    if name == "none":
+        return Layout(name, "runs", ())
+    kept = "state" if name == "state" else "port"
+    forms = {"rows"} if name == "rows" else {write.form for write in structure.writes if write.form != "rows"}
+    runtime = study.runtime.names[-1]
+    writes = tuple(write_verdict(form, kept, chip, runtime, study.os) for form in sorted(forms))
+    verdict = max((write.verdict for write in writes), key=_WORST.index, default="unknown")
+    return Layout(name, verdict, writes)

@@ -1,0 +1,349 @@
+"""What ``af.split`` returns: for each chip the programs, the rates, the caches, memory and limits, to print and as
+JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from aneforge import text
+from aneforge.advice.split.cache import LAYOUTS
+from aneforge.advice.split.limits import Amounts, Breach, Ceilings, decimal_bytes, shown_amount
+from aneforge.advice.split.plan import HOST, Layout, Phase, PlannedProgram
+from aneforge.advice.split.structure import Structure
+from aneforge.chips.ceilings import Ceiling
+from aneforge.chips.chip import Target
+from aneforge.chips.lifecycle import LoadBand, load_band
+from aneforge.chips.names import chip_label
+from aneforge.text import ByChip, wrapped
+
+
+@dataclass(frozen=True)
+class LayoutChoice:
+    """One way to keep the caches on a chip, with what a token then takes."""
+
+    layout: Layout
+    decode: Phase | None
+    prompt: Phase | None
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of the calls that there are; 0 where it is not known."""
+        phase = self.decode or self.prompt
+        rates = None if phase is None else phase.tokens_per_s
+        return 0.0 if rates is None else rates[1]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layout": self.layout.name, "words": self.layout.words, "verdict": self.layout.verdict,
+            "tokens_per_s": self.rate or None, "writes": [write.to_json() for write in self.layout.writes],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Used:
+    """How much of a ceiling the plan uses."""
+
+    ceiling: Ceiling
+    amount: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"amount": self.amount, **self.ceiling.to_json()}
+
+
+class ChipPlan:
+    """The programs of a model on one chip."""
+
+    def __init__(
+        self, name: str, chip: Target, runtime: str, structure: Structure, choices: Sequence[LayoutChoice],
+        why_no_prompt: str = "", why_no_decode: str = "",
+    ) -> None:  # fmt: skip
+        self.name, self.chip, self.runtime, self.structure = name, chip, runtime, structure
+        self.choices = tuple(choices)
+        self.why_no_prompt, self.why_no_decode = why_no_prompt, why_no_decode
+
+    @cached_property
+    def chosen(self) -> LayoutChoice:
+        """The fastest layout of those that are known to run; where none is, the fastest of the least doubtful."""
+        order = ("runs", "unsure", "unknown", "fails")
+        return min(self.choices, key=lambda choice: (order.index(choice.layout.verdict), -choice.rate))
+
+    @property
+    def layout(self) -> Layout:
+        return self.chosen.layout
+
+    @property
+    def decode(self) -> Phase | None:
+        """The programs for one token, or for the few that the model takes at a time."""
+        return self.chosen.decode
+
+    @property
+    def prompt(self) -> Phase | None:
+        """The programs for many tokens at a time."""
+        return self.chosen.prompt
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return tuple(phase for phase in (self.decode, self.prompt) if phase is not None)
+
+    @cached_property
+    def programs(self) -> tuple[PlannedProgram, ...]:
+        """The programs of the engine for one kind of call."""
+        return tuple(program for program in self.phases[0].programs if program.kind != HOST)
+
+    @cached_property
+    def process(self) -> Amounts:
+        """What one process holds that loads the programs of both kinds of call."""
+        held = [program.amounts for program in self.programs]
+        return Amounts(
+            programs=len(held) * len(self.phases),
+            app_bytes=sum(amounts.weight_bytes + amounts.cache_bytes for amounts in held),
+        )
+
+    @cached_property
+    def ceilings(self) -> Ceilings:
+        return Ceilings.on(self.chip, self.runtime)
+
+    @cached_property
+    def breaches(self) -> list[Breach]:
+        """The ceilings that the plan is above; none where it loads as far as anybody knows."""
+        found = [breach for phase in self.phases for breach in phase.breaches]
+        found += self.ceilings.breaches(self.process)
+        return list({(breach.ceiling.id, breach.amount): breach for breach in found}.values())
+
+    @property
+    def loads(self) -> bool:
+        """Whether no ceiling that is sure is broken, and the caches can be kept."""
+        return self.layout.verdict != "fails" and not any(b.ceiling.effect == "fails" for b in self.breaches)
+
+    @cached_property
+    def used(self) -> list[Used]:
+        """For each limit that the plan could meet, how much of it is used."""
+        largest: dict[str, Used] = {}
+        amounts = [program.amounts for phase in self.phases for program in phase.programs if program.kind != HOST]
+        for one in (*amounts, self.process):
+            for quantity in _SHOWN:
+                amount = one.of(quantity)
+                if not amount:
+                    continue
+                for ceiling in self.ceilings.about(quantity, one.kind, one.unlike_states)[:1]:
+                    key = f"{ceiling.id} {ceiling.most}"
+                    if key not in largest or largest[key].amount < amount:
+                        largest[key] = Used(ceiling, amount)
+        return list(largest.values())
+
+    def band(self, stage: str) -> LoadBand:
+        """What a stage of loading takes for all programs of one kind of call, one after the other."""
+        bands = [load_band(stage, self.runtime, self.chip, p.amounts.weight_bytes / 1e6) for p in self.programs]
+        points = tuple(dict.fromkeys(point for band in bands for point in band.points))
+        same, near = all(band.same_chip for band in bands), all(band.near for band in bands)
+        ends = ([band.low for band in bands], [band.high for band in bands])
+        low, high = (None if None in end or not end else sum(map(float, end)) for end in ends)  # type: ignore[arg-type]
+        return LoadBand(low, high, points, same, near)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.chip.name,
+            "runtime": self.runtime,
+            "loads": self.loads,
+            "layout": self.layout.name,
+            "layouts": [choice.to_json() for choice in self.choices],
+            "decode": None if self.decode is None else phase_json(self.decode),
+            "why_no_decode": self.why_no_decode,
+            "prompt": None if self.prompt is None else phase_json(self.prompt),
+            "why_no_prompt": self.why_no_prompt,
+            "breaches": [breach.to_json() for breach in self.breaches],
+            "limits": [used.to_json() for used in self.used],
+            "memory_gb": self.band("memory").to_json(),
+            "first_load_s": self.band("first load").to_json(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(_chip_lines(self))
+
+
+_SHOWN = (
+    "weight_bytes",
+    "decode_layers",
+    "states",
+    "state_axis",
+    "head_rows",
+    "weight_files",
+    "programs",
+    "app_bytes",
+)
+
+
+def phase_json(phase: Phase) -> dict[str, Any]:
+    """One kind of call as plain data."""
+    rates = phase.tokens_per_s
+    return {
+        "rows": phase.rows,
+        "context": phase.context,
+        "us": phase.cost.us,
+        "interval": list(phase.cost.interval),
+        "tokens_per_s": None if rates is None else {"low": rates[0], "middle": rates[1], "high": rates[2]},
+        "unknown": phase.cost.unknown,
+        "head_pieces": phase.head_pieces,
+        "layers_per_program": [run.count for run in phase.cut.runs],
+        "most_layers": phase.cut.longest,
+        "larger": None if phase.cut.breach is None else phase.cut.breach.to_json(),
+        "programs": [
+            {
+                "name": program.name,
+                "kind": program.kind,
+                "holds": program.holds,
+                "layers": None if program.runs is None else [program.runs.first, program.runs.last],
+                "weight_bytes": program.amounts.weight_bytes,
+                "cache_bytes": program.amounts.cache_bytes,
+                "states": program.amounts.states,
+                "us": program.cost.us,
+                "interval": list(program.cost.interval),
+                "unknown": program.cost.unknown,
+                "breaches": [breach.to_json() for breach in program.breaches],
+            }
+            for program in phase.programs
+        ],
+    }
+
+
+class SplitPlan(ByChip[ChipPlan]):
+    """A model as programs on some chips. ``print`` shows it; ``apply`` writes the programs of one chip."""
+
+    def __init__(
+        self, name: str, structure: Structure, weights: str, plans: Mapping[str, ChipPlan], asked: str = "MODEL"
+    ) -> None:
+        super().__init__(plans)
+        self.name, self.structure, self.weights, self.asked = name, structure, weights, asked
+
+    @property
+    def loads(self) -> bool:
+        """Whether the programs of every chip load, as far as anybody knows."""
+        return all(plan.loads for plan in self.values())
+
+    def to_json(self) -> dict[str, Any]:
+        structure = self.structure
+        model = {
+            "model": self.name,
+            "layers": len(structure.blocks),
+            "kinds_of_layers": len({block.kind for block in structure.blocks}),
+            "vocabulary": structure.vocabulary,
+            "rows": structure.rows,
+            "keys": None if structure.attention is None else structure.attention[1],
+            "caches": [write.to_json() for write in structure.writes],
+            "weights": self.weights,
+        }
+        return {**model, **super().to_json()}
+
+    def __str__(self) -> str:
+        return "\n\n".join([_model_line(self.structure, self.weights), *map(str, self.values())])
+
+
+# The report.
+
+
+def _model_line(structure: Structure, weights: str) -> str:
+    kinds = len({block.kind for block in structure.blocks})
+    layers = f"{text.plural(len(structure.blocks), 'layer')}"
+    parts = [f"{layers} of {text.plural(kinds, 'kind')}" if structure.blocks else "no layers"]
+    parts += [f"vocabulary of {structure.vocabulary:,}"] if structure.vocabulary else []
+    if structure.writes:
+        cache_bytes = sum(2 * write.port.size for write in structure.writes)
+        forms = ", ".join(dict.fromkeys(f"{write.form} of a {write.kept}" for write in structure.writes))
+        parts += [f"{len(structure.writes)} caches ({decimal_bytes(cache_bytes)}, {forms})"]
+    stored = sum(block.weight_bytes for block in structure.blocks)
+    parts += [f"{decimal_bytes(stored)} of weights in the layers, {weights}"]
+    return wrapped("; ".join(parts))
+
+
+def _chip_lines(plan: ChipPlan) -> Iterator[str]:
+    yield f"{chip_label(plan.name)}: {_count(plan)}, {plan.runtime}"
+    yield wrapped(f"decode: {_rate(plan.decode, 'token') or plan.why_no_decode}", "  ")
+    yield wrapped(f"prompt: {_rate(plan.prompt, 'call') or plan.why_no_prompt}", "  ")
+    rows = []
+    for program in plan.phases[0].programs:
+        low, high = program.cost.interval
+        us = (
+            "?" if program.cost.unknown else f"{program.cost.us / 1000:,.1f} ({low / 1000:,.1f} to {high / 1000:,.1f})"
+        )
+        amounts = program.amounts
+        rows.append(
+            (program.name, program.kind, decimal_bytes(amounts.weight_bytes), decimal_bytes(amounts.cache_bytes), us,
+             program.holds)
+        )  # fmt: skip
+    yield text.columns(("program", "runs as", "weights", "caches", "ms a call", "holds"), rows, fit=True)
+    yield from _larger(plan)
+    yield from _caches(plan)
+    memory, load = plan.band("memory"), plan.band("first load")
+    yield wrapped(f"memory at load: {_band(memory, 'GB')} ({memory.basis})", "  ")
+    yield wrapped(f"first load: {_band(load, 's')} ({load.basis})", "  ")
+    for used in plan.used:
+        quantity = used.ceiling.quantity
+        amount, most = (shown_amount(quantity, value) for value in (used.amount, used.ceiling.most))
+        relation = "a multiple of" if used.ceiling.is_multiple else "of at most"
+        yield wrapped(f"limit: {amount} {relation} {most}: {used.ceiling.says} ({used.ceiling.label})", "  ")
+    for breach in plan.breaches:
+        yield wrapped(
+            f"above a limit: {breach.words}. {breach.ceiling.hint[:1].upper()}{breach.ceiling.hint[1:]}.", "  "
+        )
+
+
+def _count(plan: ChipPlan) -> str:
+    parts = text.plural(len(plan.programs), "program")
+    host = len(plan.phases[0].programs) - len(plan.programs)
+    doubt = "" if plan.loads else ", which would not load"
+    return f"{parts}{', and a part on the host' if host else ''}{doubt}"
+
+
+def _rate(phase: Phase | None, each: str) -> str:
+    if phase is None:
+        return ""
+    if phase.cost.unknown:
+        return f"unknown: {phase.cost.unknown}"
+    rates = phase.tokens_per_s
+    assert rates is not None
+    low, middle, high = map(_number, rates)
+    ms, (least, most) = phase.cost.us / 1000, phase.cost.interval
+    rows = text.plural(phase.rows, "new token")
+    words = f"{middle} tokens/s ({low} to {high}): {ms:,.1f} ms a {each} ({least / 1000:,.1f} to {most / 1000:,.1f})"
+    whole = "" if phase.rows == 1 else f"; {_prompt_ms(phase):,.0f} ms for a prompt of {phase.context:,} tokens"
+    return f"{words} of {rows}, {phase.context:,} keys{whole}"
+
+
+def _number(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _prompt_ms(phase: Phase) -> float:
+    """A prompt as long as the context."""
+    return -(-phase.context // phase.rows) * phase.cost.us / 1000
+
+
+def _larger(plan: ChipPlan) -> Iterator[str]:
+    cut = plan.phases[0].cut
+    if cut.alone is not None:
+        yield wrapped(f"one layer alone is too large: {cut.alone.words}", "  ")
+    elif cut.breach is not None:
+        more = text.plural(cut.longest + 1, "layer")
+        yield wrapped(f"{more} in one program would be too many: {cut.breach.words}", "  ")
+
+
+def _caches(plan: ChipPlan) -> Iterator[str]:
+    if plan.layout.name == "none":
+        return
+    for choice in sorted(plan.choices, key=lambda choice: choice is not plan.chosen):
+        rate = f", {_number(choice.rate)} tokens/s" if choice.rate else ""
+        lead = "caches" if choice is plan.chosen else "  or"
+        why = "; ".join(map(str, choice.layout.writes))
+        yield wrapped(f"{lead}: {LAYOUTS[choice.layout.name]}{rate}. {why}", "  ")
+
+
+def _band(band: LoadBand, unit: str) -> str:
+    low, high = (None if end is None else f"{end:.3g}" for end in (band.low, band.high))
+    if low is None and high is None:
+        return "unknown"
+    if low is None or high is None:
+        return f"at most {high} {unit}" if low is None else f"at least {low} {unit}"
+    return f"{low} to {high} {unit}"
