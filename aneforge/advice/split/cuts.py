@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aneforge.advice.split.cache import CacheWrite
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings
+from aneforge.advice.split.resize import TokenSizes, sizes_of
 from aneforge.advice.split.structure import Block, Structure
 from aneforge.compiler.legal.programs import stored_bytes
 from aneforge.compiler.storage import LEAST_ENCODED, Storage
@@ -32,22 +35,32 @@ class Held:
         return sum(self.weights.values())
 
 
-def held_by(structure: Structure, block: Block, storage: Storage | None) -> Held:
-    """What a block holds with its weights in a form, or as they are stored."""
-    caches = {
-        operand.uid: operand for node in block.nodes for operand in node.inputs if operand.uid in structure.caches
-    }
-    states = tuple(port.shape for port in caches.values() if port.name in structure.graph.states)
-    single = sum(queries == 1 for queries, _ in block.attention)
-    several = max((keys for queries, keys in block.attention if queries > 1), default=0)
+def held_by(structure: Structure, block: Block, storage: Storage | None, to: TokenSizes | None = None) -> Held:
+    """What a block holds with its weights in a form, or as they are stored; for other numbers of tokens where they are
+    given."""
+    now = sizes_of(structure)
+    sizes = to or now
+    read = {operand.uid for node in block.nodes for operand in node.inputs}
+    caches = [write for write in structure.writes if write.port.uid in read]
+    shapes = [_shape_for(write, sizes) for write in caches]
+    states = tuple(shape for write, shape in zip(caches, shapes, strict=True) if write.as_state)
+    one_row = sizes.rows == 1
+    several = max((keys for _, keys in block.attention), default=0)
     return Held(
         bytes_in_form(block, storage),
-        sum(port.size * DTYPES[port.dtype] for port in caches.values()),
+        sum(math.prod(shape) * DTYPES[write.port.dtype] for write, shape in zip(caches, shapes, strict=True)),
         states,
-        single,
+        sum(queries == now.rows for queries, _ in block.attention) if one_row else 0,
         bool(block.attention),
-        several,
+        0 if one_row else max(several, sizes.cache),
     )
+
+
+def _shape_for(write: CacheWrite, sizes: TokenSizes) -> tuple[int, ...]:
+    """The shape of a cache for another number of places."""
+    if write.rows is None:
+        return write.port.shape
+    return tuple(sizes.cache if axis == write.axis else size for axis, size in enumerate(write.port.shape))
 
 
 def bytes_in_form(block: Block, storage: Storage | None) -> dict[str, int]:

@@ -14,7 +14,8 @@ from aneforge.advice.split.head import HeadCut, counts_for, in_pieces, other_num
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings
 from aneforge.advice.split.pieces import piece_of
 from aneforge.advice.split.price import PartCost, ProgramCost, host_cost, part_costs, program_cost, together
-from aneforge.advice.split.structure import Block, Structure, structure_of
+from aneforge.advice.split.resize import Resizer, TokenSizes, sizes_of
+from aneforge.advice.split.structure import Block, Structure
 from aneforge.chips.cache_writes import WriteVerdict, write_verdict
 from aneforge.chips.chip import Target
 from aneforge.compiler.storage import Storage
@@ -87,16 +88,24 @@ class Phase:
 class Planner:
     """What all chips of a plan share: a model in one layout of its caches, its parts and their prices."""
 
-    def __init__(self, study: Study, storage: Storage | None) -> None:
-        self.study, self.storage = study, storage
-        self.structure: Structure = structure_of(study.graph)
+    def __init__(
+        self, study: Study, storage: Storage | None, structure: Structure, sizes: TokenSizes | None = None
+    ) -> None:
+        self.study, self.storage, self.structure = study, storage, structure
+        self.now = sizes_of(structure)
+        self.sizes = sizes or self.now
+        """The tokens of a call, and the places of a cache."""
+        self._resizer = None if self.sizes == self.now else Resizer(structure, self.sizes)
         self._costs: dict[object, Mapping[str, PartCost]] = {}
         self._ends: dict[int, HeadCut] = {}
 
     @cached_property
     def held(self) -> list[Held]:
         """What each block holds, those that look alike with their own weights."""
-        return [held_by(self.structure, block, self.storage) for block in self.structure.blocks]
+        return [held_by(self.structure, block, self.storage, self.sizes) for block in self.structure.blocks]
+
+    def _piece(self, nodes: Sequence[Tensor]) -> Graph:
+        return piece_of(self.structure, nodes) if self._resizer is None else self._resizer.piece(nodes)
 
     @cached_property
     def held_at_end(self) -> Held | None:
@@ -115,14 +124,14 @@ class Planner:
         """The price of one block on each chip, worked out once for all that look alike."""
         same = [other for other in self.structure.blocks if other.kind == block.kind]
         one = same[min(1, len(same) - 1)]  # not the first, whose input is the model's
-        return self._priced(("block", block.kind), lambda: piece_of(self.structure, one.nodes))
+        return self._priced(("block", block.kind), lambda: self._piece(one.nodes))
 
     def start_costs(self) -> Mapping[str, PartCost]:
         start = self.structure.start
         assert start is not None
         if self.host_start:
             return dict.fromkeys(self.study.chips, host_cost(self.host_start))
-        return self._priced("start", lambda: piece_of(self.structure, start.nodes))
+        return self._priced("start", lambda: self._piece(start.nodes))
 
     def end_costs(self, count: int) -> Mapping[str, PartCost]:
         """The price of the end with its head in so many pieces."""
@@ -133,7 +142,8 @@ class Planner:
         if count not in self._ends:
             end = self.structure.end
             assert end is not None
-            graph = piece_of(self.structure, end.nodes)
+            # Of a prompt only the last token needs logits, whose row the caller hands on.
+            graph = piece_of(self.structure, end.nodes) if self.now.rows == 1 else self._piece(end.nodes)
             head = self.head_in(graph)
             self._ends[count] = HeadCut(graph, {}) if head is None else in_pieces(graph, head, count, other_numbers)
         return self._ends[count]
@@ -172,8 +182,7 @@ class Planner:
         if self.structure.end is not None:
             pieces, head = self._end(chip, target, ceilings)
             programs.append(head)
-        rows, (_, keys) = self.structure.rows, self.structure.attention or (0, 0)
-        return Phase(rows, keys, tuple(programs), pieces, cut)
+        return Phase(self.sizes.rows, self.sizes.cache or self.sizes.rows, tuple(programs), pieces, cut)
 
     def _programs(self, chip: str, target: Target, ceilings: Ceilings, cut: LayerCut) -> Iterator[PlannedProgram]:
         scope, structure = self.study.scope, self.structure

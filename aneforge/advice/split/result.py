@@ -25,15 +25,26 @@ class LayoutChoice:
     """One way to keep the caches on a chip, with what a token then takes."""
 
     layout: Layout
-    decode: Phase | None
-    prompt: Phase | None
+    decode: Phase | str
+    """The calls for one new token, or why there are none."""
+    prompt: Phase | str
+    """The calls for many of them, or why there are none."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The kinds of call that there are."""
+        return tuple(phase for phase in (self.decode, self.prompt) if isinstance(phase, Phase))
 
     @property
     def rate(self) -> float:
-        """Tokens per second of the calls that there are; 0 where it is not known."""
-        phase = self.decode or self.prompt
-        rates = None if phase is None else phase.tokens_per_s
+        """Tokens per second of the first kind of call; 0 where it is not known."""
+        rates = self.phases[0].tokens_per_s
         return 0.0 if rates is None else rates[1]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether one of its programs is surely above a ceiling."""
+        return any(breach.ceiling.effect == "fails" for phase in self.phases for breach in phase.breaches)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -57,18 +68,19 @@ class ChipPlan:
     """The programs of a model on one chip."""
 
     def __init__(
-        self, name: str, chip: Target, runtime: str, structure: Structure, choices: Sequence[LayoutChoice],
-        why_no_prompt: str = "", why_no_decode: str = "",
-    ) -> None:  # fmt: skip
+        self, name: str, chip: Target, runtime: str, structure: Structure, choices: Sequence[LayoutChoice]
+    ) -> None:
         self.name, self.chip, self.runtime, self.structure = name, chip, runtime, structure
         self.choices = tuple(choices)
-        self.why_no_prompt, self.why_no_decode = why_no_prompt, why_no_decode
 
     @cached_property
     def chosen(self) -> LayoutChoice:
         """The fastest layout of those that are known to run; where none is, the fastest of the least doubtful."""
         order = ("runs", "unsure", "unknown", "fails")
-        return min(self.choices, key=lambda choice: (order.index(choice.layout.verdict), -choice.rate))
+        return min(
+            self.choices,
+            key=lambda choice: (choice.is_refused, order.index(choice.layout.verdict), -choice.rate),
+        )
 
     @property
     def layout(self) -> Layout:
@@ -76,17 +88,17 @@ class ChipPlan:
 
     @property
     def decode(self) -> Phase | None:
-        """The programs for one token, or for the few that the model takes at a time."""
-        return self.chosen.decode
+        """The programs for one new token."""
+        return self.chosen.decode if isinstance(self.chosen.decode, Phase) else None
 
     @property
     def prompt(self) -> Phase | None:
         """The programs for many tokens at a time."""
-        return self.chosen.prompt
+        return self.chosen.prompt if isinstance(self.chosen.prompt, Phase) else None
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return tuple(phase for phase in (self.decode, self.prompt) if phase is not None)
+        return self.chosen.phases
 
     @cached_property
     def programs(self) -> tuple[PlannedProgram, ...]:
@@ -150,10 +162,8 @@ class ChipPlan:
             "loads": self.loads,
             "layout": self.layout.name,
             "layouts": [choice.to_json() for choice in self.choices],
-            "decode": None if self.decode is None else phase_json(self.decode),
-            "why_no_decode": self.why_no_decode,
-            "prompt": None if self.prompt is None else phase_json(self.prompt),
-            "why_no_prompt": self.why_no_prompt,
+            "decode": phase_json(self.chosen.decode),
+            "prompt": phase_json(self.chosen.prompt),
             "breaches": [breach.to_json() for breach in self.breaches],
             "limits": [used.to_json() for used in self.used],
             "memory_gb": self.band("memory").to_json(),
@@ -176,8 +186,10 @@ _SHOWN = (
 )
 
 
-def phase_json(phase: Phase) -> dict[str, Any]:
+def phase_json(phase: Phase | str) -> dict[str, Any]:
     """One kind of call as plain data."""
+    if isinstance(phase, str):
+        return {"none": phase}
     rates = phase.tokens_per_s
     return {
         "rows": phase.rows,
@@ -260,8 +272,8 @@ def _model_line(structure: Structure, weights: str) -> str:
 
 def _chip_lines(plan: ChipPlan) -> Iterator[str]:
     yield f"{chip_label(plan.name)}: {_count(plan)}, {plan.runtime}"
-    yield wrapped(f"decode: {_rate(plan.decode, 'token') or plan.why_no_decode}", "  ")
-    yield wrapped(f"prompt: {_rate(plan.prompt, 'call') or plan.why_no_prompt}", "  ")
+    yield wrapped(f"decode: {_rate(plan.chosen.decode, 'token')}", "  ")
+    yield wrapped(f"prompt: {_rate(plan.chosen.prompt, 'call')}", "  ")
     rows = []
     for program in plan.phases[0].programs:
         low, high = program.cost.interval
@@ -297,9 +309,9 @@ def _count(plan: ChipPlan) -> str:
     return f"{parts}{', and a part on the host' if host else ''}{doubt}"
 
 
-def _rate(phase: Phase | None, each: str) -> str:
-    if phase is None:
-        return ""
+def _rate(phase: Phase | str, each: str) -> str:
+    if isinstance(phase, str):
+        return f"none: {phase}"
     if phase.cost.unknown:
         return f"unknown: {phase.cost.unknown}"
     rates = phase.tokens_per_s

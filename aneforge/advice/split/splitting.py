@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aneforge.advice.split.plan import Planner, layout_on, layouts_of
+from aneforge.advice.split.plan import Phase, Planner, layout_on, layouts_of
+from aneforge.advice.split.resize import TokenSizes, sizes_of
 from aneforge.advice.split.result import ChipPlan, LayoutChoice, SplitPlan
-from aneforge.advice.split.structure import structure_of
+from aneforge.advice.split.structure import Structure, structure_of
 from aneforge.compiler.storage import Storage, storage_of
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, Source
@@ -15,6 +16,10 @@ from aneforge.study.placement import runtime_called
 from aneforge.study.study import Study
 
 DEFAULT_RUNTIME = "coreml"
+PROMPT_ROWS = 64
+"""Tokens of a prompt in one call, where the model has one (U281)."""
+MOST_CONTEXT = 1 << 17
+"""Places of a cache at most: no axis of any chip is longer (limits.json, descriptor_dim_bits)."""
 
 
 def split_model(
@@ -47,17 +52,61 @@ def split_study(
     is_asked = study.by_runtime or study.route == "direct"
     asked = study if is_asked else study.by(runtime_called(DEFAULT_RUNTIME))
     structure = structure_of(study.graph)
-    layouts = {name: Planner(asked.with_graph(graph), storage) for name, graph in layouts_of(structure).items()}
+    calls = _calls(structure, context)
+    layouts = {
+        name: _Calls(asked.with_graph(graph), storage, structure_of(graph), calls)
+        for name, graph in layouts_of(structure).items()
+    }
     plans: dict[str, ChipPlan] = {}
     for number, (name, chip) in enumerate(asked.chips.items()):
         if progress is not None:
             progress(number, len(asked.chips), f"cutting for {name}")
         choices = [
-            LayoutChoice(layout_on(layout, structure, chip, asked), planner.phase(name), None)
-            for layout, planner in layouts.items()
+            LayoutChoice(layout_on(layout, structure, chip, asked), *planned.on(name))
+            for layout, planned in layouts.items()
         ]
         plans[name] = ChipPlan(name, chip, asked.runtime.names[-1], structure, choices)
     return SplitPlan(study.name, structure, weights or "as the model stores them", plans)
+
+
+def _calls(structure: Structure, context: int | None) -> dict[str, TokenSizes | str]:
+    """The tokens of both kinds of call and the places of the caches, or why there is no such call."""
+    now = sizes_of(structure)
+    if structure.attention is None:
+        return {"decode": now, "prompt": "the model has no attention, so it has one kind of call"}
+    if context is not None and context < 1:
+        raise ArgumentError("context", f"{context} is no number of tokens; give 1 or more.")
+    if not structure.writes:
+        rows = context or now.rows
+        why = "the model keeps no cache: each new token takes a whole prompt"
+        return {"decode": why, "prompt": TokenSizes(rows, 0)}
+    places = context or now.cache
+    if places > MOST_CONTEXT:
+        raise ArgumentError("context", f"{places:,} places: a cache takes at most {MOST_CONTEXT:,}. Use a window.")
+    rows = now.rows if now.rows > 1 else min(PROMPT_ROWS, max(1, places // 2))
+    return {"decode": TokenSizes(1, places), "prompt": TokenSizes(rows, places)}
+
+
+class _Calls:
+    """Both kinds of call of a model in one layout of its caches."""
+
+    def __init__(
+        self, study: Study, storage: Storage | None, structure: Structure, calls: Mapping[str, TokenSizes | str]
+    ) -> None:
+        self._planners = {
+            kind: sizes if isinstance(sizes, str) else Planner(study, storage, structure, sizes)
+            for kind, sizes in calls.items()
+        }
+
+    def on(self, chip: str) -> tuple[Phase | str, Phase | str]:
+        """The programs of both on a chip, or why there are none."""
+        return self._phase("decode", chip), self._phase("prompt", chip)
+
+    def _phase(self, kind: str, chip: str) -> Phase | str:
+        planner = self._planners[kind]
+        if isinstance(planner, str):
+            return planner
+        return planner.phase(chip)
 
 
 def _storage(weights: str | None) -> Storage | None:
