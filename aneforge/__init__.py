@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aneforge.advice.forms import apply_form, attention_tiles, tune_attention
     from aneforge.advice.precision import tune_precision
     from aneforge.advice.split.result import SplitPlan
+    from aneforge.advice.split.runner import load_split
     from aneforge.advice.split.splitting import split_model
     from aneforge.chips import Fact, Family, Target, target
     from aneforge.chips.catalogue import (
@@ -146,7 +147,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.compiler.program": "Program",
         "aneforge.compiler.refusal": "CompileError",
         "aneforge.advice": "apply_form attention_tiles tune tune_attention tune_precision",
-        "aneforge.advice.split": "SplitPlan split_model",
+        "aneforge.advice.split": "SplitPlan load_split split_model",
     },
     "Run in the simulator": {
         "aneforge.study.running": "RunResult run",

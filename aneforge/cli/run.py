@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from aneforge import text
+from aneforge.advice.split.runner import is_split
 from aneforge.chips.names import DEFAULT, chip_list, one_chip
 from aneforge.cli import notes
 from aneforge.cli.notes import warnings_on_stderr, working
 from aneforge.cli.options import ModelFile, require_file
+from aneforge.cli.split import run_folder
 from aneforge.errors import AneforgeError
 from aneforge.files import write_arrays
 from aneforge.study.loading import PROGRAM_FILES
@@ -28,11 +30,18 @@ class RunOptions:
     mode: str = "exact"
     as_json: bool = False
     seed: int | None = None
+    kind: str | None = None
 
 
 def run(model: str | ModelFile, chips: str | None, options: RunOptions) -> None:
     """Simulate, write what was asked for, and print the result."""
     file = ModelFile.of(model)
+    if is_split(file.path):
+        require_file(options.out)
+        if chips is not None or options.trace or options.batch:
+            raise AneforgeError("the programs of a folder run on the chip that they are for. Leave the option out.")
+        run_folder(file.path, options.inputs, options.out, options.kind, options.as_json)
+        return
     if options.out is not None and chips is not None and len(chip_list(chips)) > 1:
         raise AneforgeError("--out: it takes the outputs of one chip. Name one, for instance --target m1.")
     require_file(options.out)

@@ -8,6 +8,7 @@ from aneforge.lazy import first_use
 
 HOMES = {
     "result": "ChipPlan SplitPlan",
+    "runner": "SplitChain load_split",
     "splitting": "split_model",
 }
 

@@ -4,22 +4,25 @@ program would do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from aneforge.advice.forms import apply_form
+from aneforge.advice.proposals import LEAST_GAIN
 from aneforge.advice.split.cache import LAYOUTS, as_ports, as_states, with_rows_as_outputs
 from aneforge.advice.split.cuts import Held, LayerCut, Run, amounts_of, cut_layers, held_by
-from aneforge.advice.split.head import HeadCut, counts_for, in_pieces, other_numbers
+from aneforge.advice.split.head import HeadCut, counts_for, in_pieces, other_numbers, own_numbers
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings
-from aneforge.advice.split.pieces import piece_of
+from aneforge.advice.split.pieces import piece_of, with_stand_ins
 from aneforge.advice.split.price import PartCost, ProgramCost, host_cost, part_costs, program_cost, together
 from aneforge.advice.split.resize import Resizer, TokenSizes, sizes_of
 from aneforge.advice.split.structure import Block, Structure
 from aneforge.chips.cache_writes import WriteVerdict, write_verdict
 from aneforge.chips.chip import Target
 from aneforge.compiler.storage import Storage
-from aneforge.errors import AneforgeError, first_line
+from aneforge.cost.constants import basis_of
+from aneforge.errors import AneforgeError, ArgumentError, GraphError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.study.study import Study
@@ -40,6 +43,8 @@ class PlannedProgram:
     amounts: Amounts
     cost: ProgramCost
     breaches: tuple[Breach, ...] = ()
+    rewrites: tuple[str, ...] = ()
+    """The forms that its layers are built in, where those are faster on the chip."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,17 @@ class Planner:
         """What each block holds, those that look alike with their own weights."""
         return [held_by(self.structure, block, self.storage, self.sizes) for block in self.structure.blocks]
 
+    @cached_property
+    def why_not(self) -> str:
+        """Why its parts cannot be built for these numbers of tokens; empty where they can."""
+        if self._resizer is None or not self.structure.blocks:
+            return ""
+        try:
+            self._piece(self.structure.blocks[0].nodes)
+        except GraphError as error:
+            return f"its layers cannot be built for {self.sizes.rows:,} new tokens ({first_line(error)})"
+        return ""
+
     def _piece(self, nodes: Sequence[Tensor]) -> Graph:
         return piece_of(self.structure, nodes) if self._resizer is None else self._resizer.piece(nodes)
 
@@ -148,6 +164,26 @@ class Planner:
             self._ends[count] = HeadCut(graph, {}) if head is None else in_pieces(graph, head, count, other_numbers)
         return self._ends[count]
 
+    def graph_of(self, program: PlannedProgram, count: int = 1) -> HeadCut:
+        """A program with the model's own weights, its head in so many pieces."""
+        structure = self.structure
+        if program.kind == HOST:
+            return HeadCut(self._piece(self.host_start), {})
+        if program.runs is not None:
+            first = structure.start if program.runs.first == 0 and not self.host_start else None
+            blocks = structure.blocks[program.runs.first : program.runs.last + 1]
+            nodes = [node for block in (*([first] if first else []), *blocks) for node in block.nodes]
+            return HeadCut(self._piece(nodes), {})
+        assert structure.end is not None
+        graph = piece_of(structure, structure.end.nodes) if self.now.rows == 1 else self._piece(structure.end.nodes)
+        head = self.head_in(graph)
+        return HeadCut(graph, {}) if head is None else in_pieces(graph, head, count, own_numbers)
+
+    @property
+    def replaced(self) -> list[str]:
+        """Constants that count tokens and were replaced by others of another length: the parts are for prices only."""
+        return [] if self._resizer is None else self._resizer.replaced
+
     def head_in(self, graph: Graph) -> Tensor | None:
         """The head in a graph of the end."""
         head = self.structure.head
@@ -156,14 +192,31 @@ class Planner:
         name = self.structure.names[head.uid]
         return next((node for node in graph.nodes if node.name == name), None)
 
-    def _priced(self, key: object, make: object) -> Mapping[str, PartCost]:
+    def _priced(self, key: object, make: Callable[[], Graph]) -> Mapping[str, PartCost]:
         if key not in self._costs:
             try:
-                graph: Graph = make()  # type: ignore[operator]
-                self._costs[key] = part_costs(self.study, graph, self._once(graph), self.storage)
+                graph = make()
+                plain = part_costs(self.study, graph, self._once(graph), self.storage)
+                self._costs[key] = {**plain, **self._cured(graph, plain)}
             except AneforgeError as error:
                 self._costs[key] = dict.fromkeys(self.study.chips, PartCost(unknown=first_line(error)))
         return self._costs[key]
+
+    def _cured(self, graph: Graph, plain: Mapping[str, PartCost]) -> dict[str, PartCost]:
+        """The price with the rewrite that avoids a slow stream of weights, on the chips where that is faster."""
+        slow = [name for name, chip in self.study.chips.items() if _has_erratum(chip) and not plain[name].unknown]
+        try:
+            changed = apply_form(with_stand_ins(graph), ERRATUM_FORM) if slow else None
+        except ArgumentError:
+            return {}  # it fits nowhere
+        if changed is None:
+            return {}
+        costs = part_costs(self.study.with_chips(slow), changed, self._once(graph), self.storage)
+        return {
+            name: replace(cost, rewrite=ERRATUM_FORM)
+            for name, cost in costs.items()
+            if not cost.unknown and cost.engine_us < (1 - LEAST_GAIN) * plain[name].engine_us
+        }
 
     def _once(self, graph: Graph) -> frozenset[str]:
         """The ports of a part that do not repeat with it: what is handed on, and what several parts read."""
@@ -203,7 +256,8 @@ class Planner:
             name = f"layers_{run.first}_{run.last}"
             holds = f"{run}, behind the start" if start else str(run)
             cost = program_cost(target, scope, [*start, *parts])
-            yield PlannedProgram(name, BODY, run, holds, amounts, cost, tuple(ceilings.breaches(amounts)))
+            breaches = tuple(ceilings.breaches(amounts))
+            yield PlannedProgram(name, BODY, run, holds, amounts, cost, breaches, _rewrites(part for part, _ in parts))
             start = []
 
     def amounts_of(self, run: Run) -> Amounts:
@@ -219,19 +273,34 @@ class Planner:
         structure = self.structure
         assert self.held_at_end is not None
         counts = [1] if structure.head is None else counts_for(structure.head)
-        tried: list[tuple[int, ProgramCost, list[Breach], int]] = []
+        tried: list[tuple[int, ProgramCost, list[Breach], PartCost]] = []
         for count in counts:
             rows = -(-structure.vocabulary // count)
             breaches = ceilings.breaches(amounts_of([self.held_at_end], rows))
             part = self.end_costs(count)[chip]
             cost = program_cost(target, self.study.scope, [(part, 1)])
-            tried.append((count, cost, breaches, part.programs))
-        count, cost, breaches, _ = min(tried, key=lambda one: (bool(one[1].unknown), len(one[2]), one[3], one[1].us))
+            tried.append((count, cost, breaches, part))
+        count, cost, breaches, part = min(
+            tried, key=lambda one: (bool(one[1].unknown), len(one[2]), one[3].programs, one[1].us)
+        )
         words = "what is behind the layers"
         if structure.vocabulary:
             words = f"vocabulary of {structure.vocabulary:,}" + (f" in {count} pieces" if count > 1 else "")
         amounts = amounts_of([self.held_at_end], -(-structure.vocabulary // count))
-        return count, PlannedProgram("head", HEAD, None, words, amounts, cost, tuple(breaches))
+        return count, PlannedProgram("head", HEAD, None, words, amounts, cost, tuple(breaches), _rewrites([part]))
+
+
+def _rewrites(parts: Iterable[PartCost]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.rewrite for part in parts if part.rewrite))
+
+
+ERRATUM_FORM = "split-input-axis"
+"""The rewrite of layers whose weights stream slowly on some chips (C69, C74)."""
+
+
+def _has_erratum(chip: Target) -> bool:
+    known = basis_of(chip).constants
+    return bool(known.notch or known.slow_when_deep)
 
 
 def _is_of_host(node: Tensor) -> bool:

@@ -42,6 +42,8 @@ class PartCost:
     """Regions of the engine that it makes."""
     unknown: str = ""
     """Why nobody knows its time, where that is so."""
+    rewrite: str = ""
+    """The form that it is built in, where that is not the model's own."""
 
 
 def part_costs(

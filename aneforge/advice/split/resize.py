@@ -48,6 +48,8 @@ class Resizer:
         self.structure, self.to = structure, to
         self.now = sizes_of(structure)
         self._parents: dict[Axis, Axis] = {}
+        self.replaced: list[str] = []
+        """Constants of other lengths, with other numbers."""
 
     @cached_property
     def new_size(self) -> dict[Axis, int]:
@@ -115,7 +117,7 @@ class Resizer:
             for operand in node.inputs:
                 if operand.uid not in built:
                     factors[operand.uid] = self._of_leaf(operand)
-                    built[operand.uid] = _constant(operand, _new_shape(factors[operand.uid]))
+                    built[operand.uid] = self._constant(operand, _new_shape(factors[operand.uid]))
             made = self._again(node, [built[operand.uid] for operand in node.inputs], factors)
             built[node.uid] = made.named(names[node.uid])
             factors[node.uid] = _factors_of(node, made, factors)
@@ -132,6 +134,14 @@ class Resizer:
         return tuple(
             ((size, size if is_one and size == 1 else new),) for size, new in zip(node.shape, sizes, strict=True)
         )
+
+    def _constant(self, node: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A constant as it is, or one of another shape that stands in for a table over tokens."""
+        if shape == node.shape:
+            return node
+        self.replaced.append(self.structure.names[node.uid])
+        repeated = np.broadcast_to(np.float16(0.01), shape)
+        return make(CONST, weight=known_weight(f"stand-in {shape}", repeated))
 
     def _again(self, node: Tensor, operands: Sequence[Tensor], factors: dict[int, Factors]) -> Tensor:
         attrs = node.attrs
@@ -298,11 +308,3 @@ def _factors_of(node: Tensor, made: Tensor, factors: dict[int, Factors]) -> Fact
             if len(handed) > 1 and _product(handed) == (node.shape[place], made.shape[place]):
                 whole[place] = handed
     return tuple(whole)
-
-
-def _constant(node: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A constant as it is, or one of another shape that stands in for a table over tokens."""
-    if shape == node.shape:
-        return node
-    repeated = np.broadcast_to(np.float16(0.01), shape)
-    return make(CONST, weight=known_weight(f"stand-in {shape}", repeated))

@@ -6,18 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from aneforge import text
 from aneforge.advice.split.cache import LAYOUTS
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings, decimal_bytes, shown_amount
-from aneforge.advice.split.plan import HOST, Layout, Phase, PlannedProgram
+from aneforge.advice.split.plan import HOST, Layout, Phase, PlannedProgram, Planner
 from aneforge.advice.split.structure import Structure
 from aneforge.chips.ceilings import Ceiling
 from aneforge.chips.chip import Target
 from aneforge.chips.lifecycle import LoadBand, load_band
 from aneforge.chips.names import chip_label
+from aneforge.errors import ArgumentError
 from aneforge.text import ByChip, wrapped
+
+if TYPE_CHECKING:
+    from aneforge.advice.split.apply import Applied
 
 
 @dataclass(frozen=True)
@@ -214,6 +219,7 @@ def phase_json(phase: Phase | str) -> dict[str, Any]:
                 "us": program.cost.us,
                 "interval": list(program.cost.interval),
                 "unknown": program.cost.unknown,
+                "rewrites": list(program.rewrites),
                 "breaches": [breach.to_json() for breach in program.breaches],
             }
             for program in phase.programs
@@ -225,10 +231,26 @@ class SplitPlan(ByChip[ChipPlan]):
     """A model as programs on some chips. ``print`` shows it; ``apply`` writes the programs of one chip."""
 
     def __init__(
-        self, name: str, structure: Structure, weights: str, plans: Mapping[str, ChipPlan], asked: str = "MODEL"
+        self,
+        name: str,
+        structure: Structure,
+        weights: str,
+        plans: Mapping[str, ChipPlan],
+        planners: Mapping[str, Mapping[str, Planner | str]],
     ) -> None:
         super().__init__(plans)
-        self.name, self.structure, self.weights, self.asked = name, structure, weights, asked
+        self.name, self.structure, self.weights, self.planners = name, structure, weights, planners
+        """``planners`` are the model in each layout of its caches, for each kind of call, or why there is none."""
+
+    def apply(self, folder: str | Path, target: str | None = None, packages: bool = True) -> Applied:
+        """Write the programs of one chip with a manifest into a new folder, whole or not at all, and run them against
+        the whole model where that takes moments. ``packages`` adds Core ML packages, where coremltools is there."""
+        from aneforge.advice.split.apply import write_split
+
+        name = next(iter(self)) if target is None and len(self) == 1 else target
+        if name is None:
+            raise ArgumentError("target", f"the programs are of one chip; choose one: {', '.join(self)}.")
+        return write_split(self, name, folder, packages)
 
     @property
     def loads(self) -> bool:
@@ -283,7 +305,7 @@ def _chip_lines(plan: ChipPlan) -> Iterator[str]:
         amounts = program.amounts
         rows.append(
             (program.name, program.kind, decimal_bytes(amounts.weight_bytes), decimal_bytes(amounts.cache_bytes), us,
-             program.holds)
+             "; ".join((program.holds, *program.rewrites)))
         )  # fmt: skip
     yield text.columns(("program", "runs as", "weights", "caches", "ms a call", "holds"), rows, fit=True)
     yield from _larger(plan)

@@ -57,6 +57,10 @@ def split_study(
         name: _Calls(asked.with_graph(graph), storage, structure_of(graph), calls)
         for name, graph in layouts_of(structure).items()
     }
+    failed = [str(planner) for planned in layouts.values() for planner in planned.planners.values()]
+    layouts = {name: planned for name, planned in layouts.items() if planned.has_call}
+    if not layouts:
+        raise ArgumentError("model", f"no kind of call can be planned: {'; '.join(dict.fromkeys(failed))}.")
     plans: dict[str, ChipPlan] = {}
     for number, (name, chip) in enumerate(asked.chips.items()):
         if progress is not None:
@@ -66,7 +70,8 @@ def split_study(
             for layout, planned in layouts.items()
         ]
         plans[name] = ChipPlan(name, chip, asked.runtime.names[-1], structure, choices)
-    return SplitPlan(study.name, structure, weights or "as the model stores them", plans)
+    planners = {layout: planned.planners for layout, planned in layouts.items()}
+    return SplitPlan(study.name, structure, weights or "as the model stores them", plans, planners)
 
 
 def _calls(structure: Structure, context: int | None) -> dict[str, TokenSizes | str]:
@@ -93,17 +98,18 @@ class _Calls:
     def __init__(
         self, study: Study, storage: Storage | None, structure: Structure, calls: Mapping[str, TokenSizes | str]
     ) -> None:
-        self._planners = {
-            kind: sizes if isinstance(sizes, str) else Planner(study, storage, structure, sizes)
-            for kind, sizes in calls.items()
-        }
+        self.planners: dict[str, Planner | str] = {}
+        for kind, sizes in calls.items():
+            planner = sizes if isinstance(sizes, str) else Planner(study, storage, structure, sizes)
+            self.planners[kind] = planner if isinstance(planner, str) or not planner.why_not else planner.why_not
+        self.has_call = any(isinstance(planner, Planner) for planner in self.planners.values())
 
     def on(self, chip: str) -> tuple[Phase | str, Phase | str]:
         """The programs of both on a chip, or why there are none."""
         return self._phase("decode", chip), self._phase("prompt", chip)
 
     def _phase(self, kind: str, chip: str) -> Phase | str:
-        planner = self._planners[kind]
+        planner = self.planners[kind]
         if isinstance(planner, str):
             return planner
         return planner.phase(chip)
