@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from aneforge.reports.evaluation.result import Evaluation
     from aneforge.study.checking import Check, check
     from aneforge.study.comparison import Comparison, compare
+    from aneforge.study.decoding import Decoding, decode_steps
     from aneforge.study.exporting import export_coreml
     from aneforge.study.loading import load_onnx, load_program
     from aneforge.study.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
@@ -152,6 +153,7 @@ _HOMES: dict[str, dict[str, str]] = {
     "Run in the simulator": {
         "aneforge.study.running": "RunResult run",
         "aneforge.study.comparison": "Comparison compare",
+        "aneforge.study.decoding": "Decoding decode_steps",
         "aneforge.study.model": "fidelity",
         "aneforge.reports.evaluation.evaluate": "evaluate_model merge_evaluations",
         "aneforge.reports.evaluation.result": "Evaluation",

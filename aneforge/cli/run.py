@@ -12,7 +12,6 @@ from aneforge.chips.names import DEFAULT, chip_list, one_chip
 from aneforge.cli import notes
 from aneforge.cli.notes import warnings_on_stderr, working
 from aneforge.cli.options import ModelFile, require_file
-from aneforge.cli.split import run_folder
 from aneforge.errors import AneforgeError
 from aneforge.files import write_arrays
 from aneforge.study.loading import PROGRAM_FILES
@@ -38,10 +37,14 @@ def run(model: str | ModelFile, chips: str | None, options: RunOptions) -> None:
     file = ModelFile.of(model)
     if is_split(file.path):
         require_file(options.out)
+        from aneforge.cli.split import run_folder  # brings all that plans need
+
         if chips is not None or options.trace or options.batch:
             raise AneforgeError("the programs of a folder run on the chip that they are for. Leave the option out.")
         run_folder(file.path, options.inputs, options.out, options.kind, options.as_json)
         return
+    if options.kind is not None:
+        raise AneforgeError("--call: it is for a folder that aneforge split --apply wrote. Leave it out.")
     if options.out is not None and chips is not None and len(chip_list(chips)) > 1:
         raise AneforgeError("--out: it takes the outputs of one chip. Name one, for instance --target m1.")
     require_file(options.out)

@@ -19,7 +19,6 @@ import numpy as np
 from aneforge import text
 from aneforge.advice.checking import distance
 from aneforge.advice.forms import apply_form
-from aneforge.advice.split.cache import in_one_state
 from aneforge.advice.split.limits import decimal_bytes
 from aneforge.advice.split.plan import HOST, Phase, PlannedProgram, Planner
 from aneforge.chips.chip import Target
@@ -30,6 +29,7 @@ from aneforge.formats.exports.mil import ExportError
 from aneforge.graph.forms import applied
 from aneforge.graph.graph import Graph
 from aneforge.sim.inputs import drawn_inputs
+from aneforge.study.cache_forms import in_one_state
 from aneforge.study.exporting import export_coreml
 from aneforge.study.study import Study
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aneforge.advice.split.cache import CacheWrite
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings
 from aneforge.advice.split.resize import TokenSizes, sizes_of
 from aneforge.advice.split.structure import Block, Structure
@@ -15,6 +14,7 @@ from aneforge.compiler.storage import LEAST_ENCODED, Storage
 from aneforge.graph.node import DTYPES
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
+from aneforge.study.caches import CacheWrite
 
 
 @dataclass(frozen=True)

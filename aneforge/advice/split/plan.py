@@ -10,7 +10,6 @@ from functools import cached_property
 
 from aneforge.advice.forms import apply_form
 from aneforge.advice.proposals import LEAST_GAIN
-from aneforge.advice.split.cache import LAYOUTS, as_ports, as_states, with_rows_as_outputs
 from aneforge.advice.split.cuts import Held, LayerCut, Run, amounts_of, cut_layers, held_by
 from aneforge.advice.split.head import HeadCut, counts_for, in_pieces, other_numbers, own_numbers
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings
@@ -25,6 +24,8 @@ from aneforge.cost.constants import basis_of
 from aneforge.errors import AneforgeError, ArgumentError, GraphError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.study.cache_forms import as_ports, as_states, with_rows_as_outputs
+from aneforge.study.caches import LAYOUTS
 from aneforge.study.study import Study
 
 HOST, BODY, HEAD = "host", "layers", "head"
@@ -52,7 +53,7 @@ class Layout:
     """One way to keep the caches on one chip."""
 
     name: str
-    """One of :data:`aneforge.advice.split.cache.LAYOUTS`."""
+    """One of :data:`aneforge.study.caches.LAYOUTS`."""
     verdict: str
     """``runs``, ``unsure``, ``fails`` or ``unknown``, of the write form that it needs."""
     writes: tuple[WriteVerdict, ...]

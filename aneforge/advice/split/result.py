@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aneforge import text
-from aneforge.advice.split.cache import LAYOUTS
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings, decimal_bytes, shown_amount
 from aneforge.advice.split.plan import HOST, Layout, Phase, PlannedProgram, Planner
 from aneforge.advice.split.structure import Structure
@@ -19,6 +18,7 @@ from aneforge.chips.chip import Target
 from aneforge.chips.lifecycle import LoadBand, load_band
 from aneforge.chips.names import chip_label
 from aneforge.errors import ArgumentError
+from aneforge.study.caches import LAYOUTS
 from aneforge.text import ByChip, wrapped
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.sim.compare import Summary
 from aneforge.sim.inputs import drawn_inputs
+from aneforge.study.caches import written_rows
 from aneforge.study.runner import Runner
 from aneforge.study.study import Study
 
@@ -159,7 +160,9 @@ class SplitChain:
             if cache["form"] == "rows":
                 rows = new.shape[cache["axis"]]
                 at = place if place is not None else self._place(cache)
-                self.caches[cache["cache"]] = written_rows(self.caches[cache["cache"]], new, cache, at)
+                shift = ("behind" if cache["begin"] else "front") if cache["host"] == "shift" else ""
+                name = cache["cache"]
+                self.caches[name] = written_rows(self.caches[name], new, cache["axis"], at, shift, name)
             else:
                 self.caches[cache["cache"]] = np.asarray(new, np.float16)
         self.written += rows
@@ -181,23 +184,6 @@ def _last(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
         if value.shape[axis] > size:
             value = np.take(value, range(value.shape[axis] - size, value.shape[axis]), axis=axis)
     return value
-
-
-def written_rows(cache: np.ndarray, rows: np.ndarray, how: Mapping[str, Any], place: int) -> np.ndarray:
-    """A cache with new rows, as the host writes them."""
-    axis, count = int(how["axis"]), rows.shape[int(how["axis"])]
-    new = np.asarray(rows, np.float16)
-    if how["host"] == "shift":
-        kept = np.take(cache, range(count, cache.shape[axis]), axis=axis)
-        return np.concatenate([kept, new] if how["begin"] else [new, kept], axis=axis)
-    if place + count > cache.shape[axis]:
-        raise AneforgeError(
-            f"{how['cache']}: a cache of {cache.shape[axis]:,} places has no place for token {place + count:,}. Split "
-            "the model for a longer --context, or reset the caches."
-        )
-    written = cache.copy()
-    written[tuple([slice(None)] * axis + [slice(place, place + count)])] = new
-    return written
 
 
 def drawn(shapes: Mapping[str, Sequence[int]]) -> Arrays:

@@ -15,7 +15,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from aneforge.advice.split.cache import CacheWrite, cache_writes
 from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.compiler.legal.programs import stored_bytes
 from aneforge.graph.graph import Graph
@@ -23,6 +22,7 @@ from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.views import does
+from aneforge.study.caches import CacheWrite, cache_writes
 
 _MOST_PERIOD = 64
 """Units of one block at most: layers of several kinds repeat every few layers."""

@@ -1,22 +1,17 @@
-"""How a model keeps what earlier tokens left: the form of each write, and the same model with another form.
-
-A write that joins or blends new rows into a cache works the rows out first. Handing those out and letting the host put
-them in its own copy gives the same numbers, because attention reads the joined value either way.
-"""
+"""How a model keeps what earlier tokens left: its caches, found in the graph, and the form of each write."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from aneforge.compiler.legal.check import is_indexed_write
-from aneforge.errors import GraphError
+from aneforge.errors import AneforgeError
 from aneforge.graph.forms import number_of
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import remade
-from aneforge.graph.ops.leaf import input as graph_input
-from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 
@@ -62,12 +57,12 @@ class CacheWrite:
 
 def cache_writes(graph: Graph) -> list[CacheWrite]:
     """Every cache of a model, in the order of its inputs."""
-    found = {}
+    found: dict[int, CacheWrite] = {}
     for port, output in carried(graph):
         as_state = port.name in graph.states
-        found[port.uid] = _joined(port, output, as_state) or _blended(port, output, as_state) or _other(
-            port, output, as_state
-        )  # fmt: skip
+        write = _joined(port, output, as_state) or _blended(port, output, as_state) or _other(port, output, as_state)
+        if as_state or write.form not in ("other", "append"):  # an output may just happen to have an input's shape
+            found[port.uid] = write
     for write in _only_read(graph):
         found.setdefault(write.port.uid, write)
     return [found[port.uid] for port in graph.inputs if port.uid in found]
@@ -206,74 +201,23 @@ def _times_one(node: Tensor) -> bool:
     return number_of(node.inputs[1]) == 1.0
 
 
-# The same model with another form.
-
-
-def with_rows_as_outputs(graph: Graph) -> Graph:
-    """The model with its caches as inputs and their new rows as outputs; the host writes them. Names of the outputs
-    stay those of the caches' new values."""
-    writes = [write for write in cache_writes(graph) if write.form != "rows"]
-    missing = [write for write in writes if write.rows is None]
-    if missing:
-        raise GraphError(
-            f"{missing[0].port.name}: how it gets its new rows was not recognised; write it as a slice update, a "
-            "shift or a blend with a mask"
+def written_rows(
+    cache: np.ndarray, rows: np.ndarray, axis: int, place: int, shift: str = "", name: str = "cache"
+) -> np.ndarray:
+    """A cache with new rows, as the host writes them: at a place, or by a ``shift`` with the oldest left out, where
+    the new ones are ``behind`` or in ``front``."""
+    count = rows.shape[axis]
+    new = np.asarray(rows, cache.dtype)
+    if shift:
+        front = shift == "front"
+        kept = range(cache.shape[axis] - count) if front else range(count, cache.shape[axis])
+        left = np.take(cache, kept, axis=axis)
+        return np.concatenate([new, left] if front else [left, new], axis=axis)
+    if place + count > cache.shape[axis]:
+        raise AneforgeError(
+            f"{name}: a cache of {cache.shape[axis]:,} places has no place for token {place + count:,}. Use a "
+            "model for a longer context, or begin again with empty caches."
         )
-    gone = {write.output.uid for write in writes}
-    called = {write.rows.uid: str(write.output.name) for write in writes if write.rows is not None}
-    copies: dict[int, Tensor] = {}
-    for node in graph.nodes:
-        if node.uid in gone or node.uid in called or any(operand.uid in copies for operand in node.inputs):
-            name = None if node.uid in gone else called.get(node.uid, node.name)
-            copies[node.uid] = remade(node, [copies.get(operand.uid, operand) for operand in node.inputs], name)
-    outputs = [output for output in graph.outputs if output.uid not in gone]
-    outputs += [write.rows for write in writes if write.rows is not None]
-    new = {write.output.name for write in writes}
-    states = {name: after for name, after in graph.states.items() if after not in new}
-    return Graph([copies.get(output.uid, output) for output in outputs], states, graph.route)
-
-
-def in_one_state(graph: Graph, name: str = "cache") -> tuple[Graph, tuple[str, ...]]:
-    """A program with all its states in one, one behind the other along the first axis, and their names in that
-    order."""
-    by_name = {str(port.name): port for port in graph.inputs}
-    by_output = {str(output.name): output for output in graph.outputs}
-    names = tuple(graph.states)
-    shapes = {by_name[state].shape for state in names}
-    if len(names) < 2:
-        return graph, names
-    if len(shapes) > 1:
-        raise GraphError(f"states of {len(shapes)} shapes cannot be one state; pad them to one shape")
-    (shape,) = shapes
-    whole = graph_input((len(names) * shape[0], *shape[1:]), name=_free(name, {*by_name, *by_output}))
-    copies: dict[int, Tensor] = {}
-    for number, state in enumerate(names):
-        copies[by_name[state].uid] = whole[number * shape[0] : (number + 1) * shape[0]]
-    for node in graph.nodes:
-        if any(operand.uid in copies for operand in node.inputs):
-            operands = [copies.get(operand.uid, operand) for operand in node.inputs]
-            copies[node.uid] = remade(node, operands, node.name)
-    new = set(graph.states.values())
-    parts: Sequence[Tensor] = [copies[by_output[graph.states[state]].uid] for state in names]
-    joined = concat(parts, axis=0).named(f"{whole.name}_out")
-    others = [copies.get(output.uid, output) for output in graph.outputs if output.name not in new]
-    return Graph([*others, joined], {str(whole.name): str(joined.name)}, graph.route), names
-
-
-def _free(name: str, taken: set[str]) -> str:
-    number, candidate = 0, name
-    while candidate in taken or f"{candidate}_out" in taken:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
-
-
-def as_states(graph: Graph) -> Graph:
-    """The model with every cache that goes in and out as a state."""
-    states = {str(write.port.name): str(write.output.name) for write in cache_writes(graph) if write.form != "rows"}
-    return Graph(graph.outputs, states, graph.route)
-
-
-def as_ports(graph: Graph) -> Graph:
-    """The model with every state as an input and an output."""
-    return Graph(graph.outputs, None, graph.route)
+    written = cache.copy()
+    written[tuple([slice(None)] * axis + [slice(place, place + count)])] = new
+    return written
