@@ -14,10 +14,8 @@ import numpy as np
 
 import aneforge as af
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import make
-from aneforge.graph.ops.leaf import CONST, const
+from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
-from aneforge.graph.weights import known_weight
 
 CACHES = ("state", "in-out", "rows", "masked", "none")
 """``state`` writes rows into a state, ``in-out`` shifts an input into an output, ``rows`` hands the new rows out,
@@ -108,9 +106,7 @@ class Weights:
         if self.random is not None:
             spread = self.scale / np.sqrt(shape[-1])
             return const((self.random.standard_normal(shape) * spread).astype(np.float16))
-        array = np.broadcast_to(np.float16(0.01 + self.count * 2.0**-14), shape)
-        weight = known_weight(f"repeated {self.count} {shape}", array)
-        return make(CONST, weight=weight)
+        return const(np.broadcast_to(np.float16(0.01 + self.count * 2.0**-14), shape))
 
     def vector(self, size: int, around: float = 1.0) -> np.ndarray:
         self.count += 1

@@ -11,9 +11,9 @@ what no module reads is named in ``LEFT_OUT`` and stays outside):
 
 A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
 its conflicts and sources; its facts on compile, load and size, and the messages that people met, are topics of their
-own. Of a third one, in ``third``, conflicts, sources, devices, the operators of ONNX Runtime's Core ML provider, limits
-of language models and further facts and messages of these two topics are read; its README lists the sources as
-``KEY what it is; KEY what it is``.
+own. Of a third one, in ``third``, conflicts, sources, devices, the operators of ONNX Runtime's Core ML provider,
+limits of language models and further facts and messages of these two topics are read; its README lists the sources
+as ``KEY what it is; KEY what it is``.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:

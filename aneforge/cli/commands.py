@@ -33,6 +33,7 @@ _TAKES = {
     "changes": "COUNT",
     "color": "WHEN",
     "data": "FILE.npz",
+    "decode": "STEPS",
     "diff": "OTHER",
     "dim": "NAME=SIZE",
     "encodings": "NAMES",

@@ -66,7 +66,7 @@ def _run_steps(file: ModelFile, chips: str, options: CompareOptions, steps: int)
                 "--fail-above": options.fail_above}  # fmt: skip
     odd = next((name for name, value in left_out.items() if value is not None), None)
     if odd is not None:
-        raise AneforgeError(f"{odd}: it does not go with --steps. Leave one of them out.")
+        raise AneforgeError(f"{odd}: it does not go with --decode. Leave one of them out.")
     with working(f"decoding with {file.name}") as progress:
         settings = {**file.options, "seed": options.seed, "progress": progress}
         decoding = decode_steps(file.path, chips, steps, options.inputs, options.mode, **settings)

@@ -110,7 +110,7 @@ class CacheSteps:
         self.graph = shifted(graph) if changed else graph
         self.writes = cache_writes(self.graph)
         if not self.writes:
-            raise ArgumentError("steps", "the model keeps no cache between calls. Leave --steps out.")
+            raise ArgumentError("steps", "the model keeps no cache between calls. Leave --decode out.")
         odd = next((write for write in self.writes if write.rows is None), None)
         if odd is not None:
             raise ArgumentError(

@@ -23,7 +23,7 @@ from aneforge.advice.split.limits import decimal_bytes
 from aneforge.advice.split.plan import HOST, Phase, PlannedProgram, Planner
 from aneforge.chips.chip import Target
 from aneforge.compiler.storage import Storage, encodable_layers
-from aneforge.errors import AneforgeError, ArgumentError, first_line
+from aneforge.errors import AneforgeError, ArgumentError, first_line, install_hint
 from aneforge.files import write_whole, written_folder
 from aneforge.formats.exports.mil import ExportError
 from aneforge.graph.forms import applied
@@ -45,7 +45,7 @@ _ROUNDING = 2.0**-10
 
 
 @dataclass(frozen=True)
-class Check:
+class ChainCheck:
     """The chain of programs against the whole model in the simulator."""
 
     error: float
@@ -73,7 +73,7 @@ class Applied:
     folder: Path
     programs: tuple[str, ...]
     bytes: int
-    check: Check | None
+    check: ChainCheck | None
     unchecked: str
     """Why nothing was compared, where that is so."""
     unwritten: tuple[str, ...]
@@ -202,7 +202,7 @@ def stored_as(graph: Graph, storage: Storage) -> Graph:
 def _package(program: BuiltProgram, folder: Path, chip: Target) -> list[str]:
     """Write a program as a Core ML package; why not, where that is so."""
     if find_spec("coremltools") is None:
-        return [f"{program.name}.mlpackage: coremltools is not installed (pip install aneforge[coreml])"]
+        return [f"{program.name}.mlpackage: coremltools is not installed; {install_hint('coreml')}"]
     try:
         export_coreml(program.graph, folder / f"{program.name}.mlpackage", chip)
     except ExportError as error:
@@ -210,7 +210,7 @@ def _package(program: BuiltProgram, folder: Path, chip: Target) -> list[str]:
     return []
 
 
-def manifest(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram], check: Check | None) -> dict[str, Any]:
+def manifest(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram], check: ChainCheck | None) -> dict[str, Any]:
     """What the runner needs, and what the plan rests on."""
     layout = chosen.layout.name
     planner = next(one for one in plan.planners[layout].values() if isinstance(one, Planner))
@@ -225,7 +225,7 @@ def manifest(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram], check
     places = planner.sizes.cache
     return {
         "aneforge_split": FORMAT,
-        "model": plan.name,
+        "model": Path(plan.name).name,
         "target": chosen.name,
         "runtime": chosen.runtime,
         "weights": plan.weights,
@@ -238,7 +238,7 @@ def manifest(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram], check
     }
 
 
-def _checked(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram]) -> tuple[Check | None, str]:
+def _checked(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram]) -> tuple[ChainCheck | None, str]:
     """The chain on the model's own sizes against the whole model, on inputs from a seed."""
     from aneforge.advice.split.runner import SplitChain
 
@@ -275,4 +275,4 @@ def _checked(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram]) -> tu
         elif write.form in ("slice", "shift"):
             error = max(error, distance(value, chain.caches[str(write.port.name)]))
     rewritten = sum(bool(program.planned.rewrites) * max(1, len(planner.structure.blocks)) for program in programs)
-    return Check(error, rewritten * _ROUNDING, 1), ""
+    return ChainCheck(error, rewritten * _ROUNDING, 1), ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings
 from aneforge.advice.split.resize import TokenSizes, sizes_of
-from aneforge.advice.split.structure import Block, Structure
+from aneforge.advice.split.structure import LayerBlock, ModelStructure
 from aneforge.compiler.legal.programs import stored_bytes
 from aneforge.compiler.storage import LEAST_ENCODED, Storage
 from aneforge.graph.node import DTYPES
@@ -18,7 +18,7 @@ from aneforge.study.caches import CacheWrite
 
 
 @dataclass(frozen=True)
-class Held:
+class Holdings:
     """What one block brings into a program."""
 
     weights: dict[str, int]
@@ -35,7 +35,9 @@ class Held:
         return sum(self.weights.values())
 
 
-def held_by(structure: Structure, block: Block, storage: Storage | None, to: TokenSizes | None = None) -> Held:
+def holdings_of(
+    structure: ModelStructure, block: LayerBlock, storage: Storage | None, to: TokenSizes | None = None
+) -> Holdings:
     """What a block holds with its weights in a form, or as they are stored; for other numbers of tokens where they are
     given."""
     now = sizes_of(structure)
@@ -46,7 +48,7 @@ def held_by(structure: Structure, block: Block, storage: Storage | None, to: Tok
     states = tuple(shape for write, shape in zip(caches, shapes, strict=True) if write.as_state)
     one_row = sizes.rows == 1
     several = max((keys for _, keys in block.attention), default=0)
-    return Held(
+    return Holdings(
         bytes_in_form(block, storage),
         sum(math.prod(shape) * DTYPES[write.port.dtype] for write, shape in zip(caches, shapes, strict=True)),
         states,
@@ -63,7 +65,7 @@ def _shape_for(write: CacheWrite, sizes: TokenSizes) -> tuple[int, ...]:
     return tuple(sizes.cache if axis == write.axis else size for axis, size in enumerate(write.port.shape))
 
 
-def bytes_in_form(block: Block, storage: Storage | None) -> dict[str, int]:
+def bytes_in_form(block: LayerBlock, storage: Storage | None) -> dict[str, int]:
     """The bytes of each constant of a block by content, its layers' weights in a form."""
     kernels = {
         node.inputs[1].uid: node
@@ -90,7 +92,7 @@ def _encoded_bytes(constant: Tensor, reader: Tensor | None, storage: Storage | N
 
 
 @dataclass(frozen=True)
-class Run:
+class LayerRun:
     """Blocks that follow one another in one program, from one number up to another."""
 
     first: int
@@ -104,23 +106,23 @@ class Run:
         return f"layer {self.first}" if self.count == 1 else f"layers {self.first} to {self.last}"
 
 
-def amounts_of(held: Sequence[Held], head_rows: int = 0) -> Amounts:
+def amounts_of(holdings: Sequence[Holdings], head_rows: int = 0) -> Amounts:
     """What one program of some blocks holds."""
     weights: dict[str, int] = {}
-    for one in held:
+    for one in holdings:
         weights |= one.weights
-    states = {shape for one in held for shape in one.states}  # those of one shape are one state of the program
-    attends = any(one.attends for one in held)
+    states = {shape for one in holdings for shape in one.states}  # those of one shape are one state of the program
+    attends = any(one.attends for one in holdings)
     return Amounts(
         weight_bytes=float(sum(weights.values())),
         kind="decoder" if attends and head_rows else "layers" if attends else "convolutions",
-        cache_bytes=float(sum(one.cache_bytes for one in held)),
-        decode_layers=sum(one.decode_layers for one in held),
+        cache_bytes=float(sum(one.cache_bytes for one in holdings)),
+        decode_layers=sum(one.decode_layers for one in holdings),
         states=len(states),
         unlike_states=len(states) > 1,
         state_axis=max((shape[-1] for shape in states), key=lambda size: size % 32, default=0),
         head_rows=head_rows,
-        history=max((one.history for one in held), default=0),
+        history=max((one.history for one in holdings), default=0),
     )
 
 
@@ -128,7 +130,7 @@ def amounts_of(held: Sequence[Held], head_rows: int = 0) -> Amounts:
 class LayerCut:
     """Runs of layers for one chip, and why none of them is longer."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[LayerRun, ...]
     breach: Breach | None
     """What one more layer in the first program would break; None where all layers fit in one."""
     longest: int
@@ -142,50 +144,52 @@ _OF_ONE_LAYER = ("state_axis", "history", "head_rows")
 Allowed = Callable[[Amounts], list[Breach]]
 
 
-def cut_layers(held: Sequence[Held], ceilings: Ceilings) -> LayerCut:
+def cut_layers(holdings: Sequence[Holdings], ceilings: Ceilings) -> LayerCut:
     """As few runs of layers as the ceilings allow, and of those the one with the smallest largest run."""
-    if not held:
+    if not holdings:
         return LayerCut((), None, 0)
 
     def breaches(amounts: Amounts) -> list[Breach]:
         return [found for found in ceilings.breaches(amounts) if found.ceiling.quantity not in _OF_ONE_LAYER]
 
-    ends, breach, alone = _greedy(held, breaches)
+    ends, breach, alone = _greedy(holdings, breaches)
     longest = ends[0] + 1
     if alone is None and len(ends) > 1:
-        ends = _balanced(held, breaches, len(ends)) or ends
+        ends = _balanced(holdings, breaches, len(ends)) or ends
     firsts = [0, *(end + 1 for end in ends[:-1])]
-    return LayerCut(tuple(map(Run, firsts, ends)), breach, longest, alone)
+    return LayerCut(tuple(map(LayerRun, firsts, ends)), breach, longest, alone)
 
 
 def _greedy(
-    held: Sequence[Held], breaches: Allowed, most: float | None = None
+    holdings: Sequence[Holdings], breaches: Allowed, most: float | None = None
 ) -> tuple[list[int], Breach | None, Breach | None]:
     """The last layer of each run when each takes all that it may; what the first run's next layer would break; and
     what a layer by itself breaks. ``most`` bounds the bytes of a run."""
     ends: list[int] = []
     first_breach = alone = None
     start = 0
-    while start < len(held):
-        end, broken = _reach(held, breaches, start, most)
+    while start < len(holdings):
+        end, broken = _reach(holdings, breaches, start, most)
         if end < start:
             alone = alone or broken
             end = start
         if not ends:
-            first_breach = broken if end + 1 < len(held) else None
+            first_breach = broken if end + 1 < len(holdings) else None
         ends.append(end)
         start = end + 1
     return ends, first_breach, alone
 
 
-def _reach(held: Sequence[Held], breaches: Allowed, start: int, most: float | None) -> tuple[int, Breach | None]:
+def _reach(
+    holdings: Sequence[Holdings], breaches: Allowed, start: int, most: float | None
+) -> tuple[int, Breach | None]:
     """The last layer that a run from ``start`` on may have, and what the next one breaks. More layers never break
     less, so the place is found by halving."""
-    low, high = start - 1, len(held) - 1
+    low, high = start - 1, len(holdings) - 1
     broken: Breach | None = None
     while low < high:
         middle = (low + high + 1) // 2
-        amounts = amounts_of(held[start : middle + 1])
+        amounts = amounts_of(holdings[start : middle + 1])
         found = breaches(amounts)
         if found or (most is not None and amounts.weight_bytes > most and middle > start):
             high, broken = middle - 1, found[0] if found else broken
@@ -194,13 +198,13 @@ def _reach(held: Sequence[Held], breaches: Allowed, start: int, most: float | No
     return low, broken
 
 
-def _balanced(held: Sequence[Held], breaches: Allowed, count: int) -> list[int] | None:
+def _balanced(holdings: Sequence[Holdings], breaches: Allowed, count: int) -> list[int] | None:
     """The same number of runs with the smallest largest weight."""
-    sizes = [one.weight_bytes for one in held]
+    sizes = [one.weight_bytes for one in holdings]
     low, high, best = max(sizes), sum(sizes), None
     while low <= high:
         middle = (low + high) // 2
-        ends, _, alone = _greedy(held, breaches, float(middle))
+        ends, _, alone = _greedy(holdings, breaches, float(middle))
         if len(ends) <= count and alone is None:
             best, high = ends, middle - 1
         else:

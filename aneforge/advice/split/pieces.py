@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aneforge.advice.split.structure import Structure
+from aneforge.advice.split.structure import ModelStructure
 from aneforge.advice.stored import stand_in_sites
 from aneforge.compiler.storage import Storage, encodable_layers
 from aneforge.graph.forms import Site, applied
@@ -22,7 +22,7 @@ _LARGE = 1 << 12
 """Numbers from which a stored kernel gets a stand-in."""
 
 
-def piece_of(structure: Structure, nodes: Sequence[Tensor]) -> Graph:
+def piece_of(structure: ModelStructure, nodes: Sequence[Tensor]) -> Graph:
     """Some operations as a graph: what they read from others are inputs, what others read are outputs, under the names
     of the whole. States of the model whose new value they work out stay states."""
     graph, names = structure.graph, structure.names

@@ -4,19 +4,20 @@ program would do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from aneforge.advice.forms import apply_form
 from aneforge.advice.proposals import LEAST_GAIN
-from aneforge.advice.split.cuts import Held, LayerCut, Run, amounts_of, cut_layers, held_by
+from aneforge.advice.split.cuts import Holdings, LayerCut, LayerRun, amounts_of, cut_layers, holdings_of
 from aneforge.advice.split.head import HeadCut, counts_for, in_pieces, other_numbers, own_numbers
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings
 from aneforge.advice.split.pieces import piece_of, with_stand_ins
 from aneforge.advice.split.price import PartCost, ProgramCost, host_cost, part_costs, program_cost, together
 from aneforge.advice.split.resize import Resizer, TokenSizes, sizes_of
-from aneforge.advice.split.structure import Block, Structure
+from aneforge.advice.split.structure import LayerBlock, ModelStructure
 from aneforge.chips.cache_writes import WriteVerdict, write_verdict
 from aneforge.chips.chip import Target
 from aneforge.compiler.storage import Storage
@@ -28,6 +29,7 @@ from aneforge.study.cache_forms import as_ports, as_states, with_rows_as_outputs
 from aneforge.study.caches import LAYOUTS
 from aneforge.study.study import Study
 
+_PLACE = re.compile(r" at \S+:\d+(?=:)")  # where in this package a node was made
 HOST, BODY, HEAD = "host", "layers", "head"
 
 
@@ -38,7 +40,7 @@ class PlannedProgram:
     name: str
     kind: str
     """``layers``, ``head`` or ``host``."""
-    runs: Run | None
+    runs: LayerRun | None
     holds: str
     """What it holds, in words."""
     amounts: Amounts
@@ -49,7 +51,7 @@ class PlannedProgram:
 
 
 @dataclass(frozen=True)
-class Layout:
+class CacheLayout:
     """One way to keep the caches on one chip."""
 
     name: str
@@ -95,7 +97,7 @@ class Planner:
     """What all chips of a plan share: a model in one layout of its caches, its parts and their prices."""
 
     def __init__(
-        self, study: Study, storage: Storage | None, structure: Structure, sizes: TokenSizes | None = None
+        self, study: Study, storage: Storage | None, structure: ModelStructure, sizes: TokenSizes | None = None
     ) -> None:
         self.study, self.storage, self.structure = study, storage, structure
         self.now = sizes_of(structure)
@@ -106,9 +108,9 @@ class Planner:
         self._ends: dict[int, HeadCut] = {}
 
     @cached_property
-    def held(self) -> list[Held]:
+    def holdings(self) -> list[Holdings]:
         """What each block holds, those that look alike with their own weights."""
-        return [held_by(self.structure, block, self.storage, self.sizes) for block in self.structure.blocks]
+        return [holdings_of(self.structure, block, self.storage, self.sizes) for block in self.structure.blocks]
 
     @cached_property
     def why_not(self) -> str:
@@ -118,16 +120,17 @@ class Planner:
         try:
             self._piece(self.structure.blocks[0].nodes)
         except GraphError as error:
-            return f"its layers cannot be built for {self.sizes.rows:,} new tokens ({first_line(error)})"
+            reason = _PLACE.sub("", first_line(error))
+            return f"the layers cannot be built for {self.sizes.rows:,} new tokens ({reason})"
         return ""
 
     def _piece(self, nodes: Sequence[Tensor]) -> Graph:
         return piece_of(self.structure, nodes) if self._resizer is None else self._resizer.piece(nodes)
 
     @cached_property
-    def held_at_end(self) -> Held | None:
+    def holdings_of_end(self) -> Holdings | None:
         end = self.structure.end
-        return None if end is None else held_by(self.structure, end, self.storage)
+        return None if end is None else holdings_of(self.structure, end, self.storage)
 
     @cached_property
     def host_start(self) -> tuple[Tensor, ...]:
@@ -137,7 +140,7 @@ class Planner:
             return ()
         return start.nodes
 
-    def block_costs(self, block: Block) -> Mapping[str, PartCost]:
+    def block_costs(self, block: LayerBlock) -> Mapping[str, PartCost]:
         """The price of one block on each chip, worked out once for all that look alike."""
         same = [other for other in self.structure.blocks if other.kind == block.kind]
         one = same[min(1, len(same) - 1)]  # not the first, whose input is the model's
@@ -230,7 +233,7 @@ class Planner:
         """The programs of the model on one chip."""
         target = self.study.chips[chip]
         ceilings = Ceilings.on(target, self.study.runtime.names[-1])
-        cut = cut_layers(self.held, ceilings)
+        cut = cut_layers(self.holdings, ceilings)
         programs = list(self._programs(chip, target, ceilings, cut))
         pieces = 1
         if self.structure.end is not None:
@@ -243,8 +246,8 @@ class Planner:
         start = [] if structure.start is None else [(self.start_costs()[chip], 1)]
         if self.host_start:
             cost = program_cost(target, scope, start)
-            held = held_by(structure, structure.start, None) if structure.start else Held({})
-            yield PlannedProgram("start", HOST, None, _in_words(self.host_start), amounts_of([held]), cost)
+            holdings = holdings_of(structure, structure.start, None) if structure.start else Holdings({})
+            yield PlannedProgram("start", HOST, None, _in_words(self.host_start), amounts_of([holdings]), cost)
             start = []
         for run in cut.runs:
             blocks = structure.blocks[run.first : run.last + 1]
@@ -261,23 +264,23 @@ class Planner:
             yield PlannedProgram(name, BODY, run, holds, amounts, cost, breaches, _rewrites(part for part, _ in parts))
             start = []
 
-    def amounts_of(self, run: Run) -> Amounts:
+    def amounts_of(self, run: LayerRun) -> Amounts:
         """What a program of some layers holds."""
-        held = self.held[run.first : run.last + 1]
+        holdings = self.holdings[run.first : run.last + 1]
         start = self.structure.start
         if run.first == 0 and start is not None and not self.host_start:
-            held = [held_by(self.structure, start, self.storage), *held]
-        return amounts_of(held)
+            holdings = [holdings_of(self.structure, start, self.storage), *holdings]
+        return amounts_of(holdings)
 
     def _end(self, chip: str, target: Target, ceilings: Ceilings) -> tuple[int, PlannedProgram]:
         """The end of the model, its head in as many pieces as take the least time among those that are allowed."""
         structure = self.structure
-        assert self.held_at_end is not None
+        assert self.holdings_of_end is not None
         counts = [1] if structure.head is None else counts_for(structure.head)
         tried: list[tuple[int, ProgramCost, list[Breach], PartCost]] = []
         for count in counts:
             rows = -(-structure.vocabulary // count)
-            breaches = ceilings.breaches(amounts_of([self.held_at_end], rows))
+            breaches = ceilings.breaches(amounts_of([self.holdings_of_end], rows))
             part = self.end_costs(count)[chip]
             cost = program_cost(target, self.study.scope, [(part, 1)])
             tried.append((count, cost, breaches, part))
@@ -287,7 +290,7 @@ class Planner:
         words = "what is behind the layers"
         if structure.vocabulary:
             words = f"vocabulary of {structure.vocabulary:,}" + (f" in {count} pieces" if count > 1 else "")
-        amounts = amounts_of([self.held_at_end], -(-structure.vocabulary // count))
+        amounts = amounts_of([self.holdings_of_end], -(-structure.vocabulary // count))
         return count, PlannedProgram("head", HEAD, None, words, amounts, cost, tuple(breaches), _rewrites([part]))
 
 
@@ -316,7 +319,7 @@ def _in_words(nodes: Sequence[Tensor]) -> str:
 # The ways to keep the caches.
 
 
-def layouts_of(structure: Structure) -> dict[str, Graph]:
+def layouts_of(structure: ModelStructure) -> dict[str, Graph]:
     """The model in every layout of its caches that its writes allow."""
     if not structure.writes:
         return {"none": structure.graph}
@@ -332,13 +335,13 @@ def layouts_of(structure: Structure) -> dict[str, Graph]:
 _WORST = ("runs", "unknown", "unsure", "fails")
 
 
-def layout_on(name: str, structure: Structure, chip: Target, study: Study) -> Layout:
+def layout_on(name: str, structure: ModelStructure, chip: Target, study: Study) -> CacheLayout:
     """What is known of a layout on a chip."""
     if name == "none":
-        return Layout(name, "runs", ())
+        return CacheLayout(name, "runs", ())
     kept = "state" if name == "state" else "port"
     forms = {"rows"} if name == "rows" else {write.form for write in structure.writes if write.form != "rows"}
     runtime = study.runtime.names[-1]
     writes = tuple(write_verdict(form, kept, chip, runtime, study.os) for form in sorted(forms))
     verdict = max((write.verdict for write in writes), key=_WORST.index, default="unknown")
-    return Layout(name, verdict, writes)
+    return CacheLayout(name, verdict, writes)

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from aneforge.advice.split.structure import Structure, queries_of
+from aneforge.advice.split.structure import ModelStructure, queries_of
 from aneforge.compiler.legal.patterns import attention_extents
 from aneforge.errors import GraphError
 from aneforge.graph.graph import Graph
@@ -44,7 +44,7 @@ class TokenSizes:
 class Resizer:
     """A model whose parts can be built for other numbers of tokens."""
 
-    def __init__(self, structure: Structure, to: TokenSizes) -> None:
+    def __init__(self, structure: ModelStructure, to: TokenSizes) -> None:
         self.structure, self.to = structure, to
         self.now = sizes_of(structure)
         self._parents: dict[Axis, Axis] = {}
@@ -227,7 +227,7 @@ def _of_product(node: Tensor) -> Iterator[tuple[Axis, Axis]]:
         yield (a.uid, a.ndim - 1), (b.uid, max(0, b.ndim - 2))
 
 
-def sizes_of(structure: Structure) -> TokenSizes:
+def sizes_of(structure: ModelStructure) -> TokenSizes:
     """The new tokens and the places of the caches as the model has them."""
     places = {write.port.shape[write.axis] for write in structure.writes if write.rows is not None or write.host}
     rows = {write.rows.shape[write.axis] for write in structure.writes if write.rows is not None}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from aneforge import text
 from aneforge.advice.split.limits import Amounts, Breach, Ceilings, decimal_bytes, shown_amount
-from aneforge.advice.split.plan import HOST, Layout, Phase, PlannedProgram, Planner
-from aneforge.advice.split.structure import Structure
+from aneforge.advice.split.plan import HOST, CacheLayout, Phase, PlannedProgram, Planner
+from aneforge.advice.split.structure import ModelStructure
 from aneforge.chips.ceilings import Ceiling
 from aneforge.chips.chip import Target
 from aneforge.chips.lifecycle import LoadBand, load_band
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class LayoutChoice:
     """One way to keep the caches on a chip, with what a token then takes."""
 
-    layout: Layout
+    layout: CacheLayout
     decode: Phase | str
     """The calls for one new token, or why there are none."""
     prompt: Phase | str
@@ -73,7 +73,7 @@ class ChipPlan:
     """The programs of a model on one chip."""
 
     def __init__(
-        self, name: str, chip: Target, runtime: str, structure: Structure, choices: Sequence[LayoutChoice]
+        self, name: str, chip: Target, runtime: str, structure: ModelStructure, choices: Sequence[LayoutChoice]
     ) -> None:
         self.name, self.chip, self.runtime, self.structure = name, chip, runtime, structure
         self.choices = tuple(choices)
@@ -88,7 +88,7 @@ class ChipPlan:
         )
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> CacheLayout:
         return self.chosen.layout
 
     @property
@@ -113,10 +113,10 @@ class ChipPlan:
     @cached_property
     def process(self) -> Amounts:
         """What one process holds that loads the programs of both kinds of call."""
-        held = [program.amounts for program in self.programs]
+        holdings = [program.amounts for program in self.programs]
         return Amounts(
-            programs=len(held) * len(self.phases),
-            app_bytes=sum(amounts.weight_bytes + amounts.cache_bytes for amounts in held),
+            programs=len(holdings) * len(self.phases),
+            app_bytes=sum(amounts.weight_bytes + amounts.cache_bytes for amounts in holdings),
         )
 
     @cached_property
@@ -233,7 +233,7 @@ class SplitPlan(ByChip[ChipPlan]):
     def __init__(
         self,
         name: str,
-        structure: Structure,
+        structure: ModelStructure,
         weights: str,
         plans: Mapping[str, ChipPlan],
         planners: Mapping[str, Mapping[str, Planner | str]],
@@ -278,7 +278,7 @@ class SplitPlan(ByChip[ChipPlan]):
 # The report.
 
 
-def _model_line(structure: Structure, weights: str) -> str:
+def _model_line(structure: ModelStructure, weights: str) -> str:
     kinds = len({block.kind for block in structure.blocks})
     layers = f"{text.plural(len(structure.blocks), 'layer')}"
     parts = [f"{layers} of {text.plural(kinds, 'kind')}" if structure.blocks else "no layers"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from aneforge.advice.split.plan import Phase, Planner, layout_on, layouts_of
 from aneforge.advice.split.resize import TokenSizes, sizes_of
 from aneforge.advice.split.result import ChipPlan, LayoutChoice, SplitPlan
-from aneforge.advice.split.structure import Structure, structure_of
+from aneforge.advice.split.structure import ModelStructure, structure_of
 from aneforge.compiler.storage import Storage, storage_of
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, Source
@@ -74,7 +74,7 @@ def split_study(
     return SplitPlan(study.name, structure, weights or "as the model stores them", plans, planners)
 
 
-def _calls(structure: Structure, context: int | None) -> dict[str, TokenSizes | str]:
+def _calls(structure: ModelStructure, context: int | None) -> dict[str, TokenSizes | str]:
     """The tokens of both kinds of call and the places of the caches, or why there is no such call."""
     now = sizes_of(structure)
     if structure.attention is None:
@@ -96,7 +96,7 @@ class _Calls:
     """Both kinds of call of a model in one layout of its caches."""
 
     def __init__(
-        self, study: Study, storage: Storage | None, structure: Structure, calls: Mapping[str, TokenSizes | str]
+        self, study: Study, storage: Storage | None, structure: ModelStructure, calls: Mapping[str, TokenSizes | str]
     ) -> None:
         self.planners: dict[str, Planner | str] = {}
         for kind, sizes in calls.items():

@@ -29,7 +29,7 @@ _MOST_PERIOD = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class LayerBlock:
     """Operations that follow one another, with one value handed on to what is behind them."""
 
     nodes: tuple[Tensor, ...]
@@ -58,16 +58,16 @@ _STORED = GraphTrait.STORED
 
 
 @dataclass(frozen=True, eq=False)
-class Structure:
+class ModelStructure:
     """A model as start, blocks and end."""
 
     graph: Graph
     names: Mapping[int, str]
-    start: Block | None
+    start: LayerBlock | None
     """What is in front of the blocks; None where there is nothing."""
-    blocks: tuple[Block, ...]
+    blocks: tuple[LayerBlock, ...]
     """In order; of a model that does not repeat, its units."""
-    end: Block | None
+    end: LayerBlock | None
     repeats: bool
     """Whether the blocks are repetitions of one another."""
 
@@ -166,25 +166,25 @@ def _behind(output: Tensor, seen: set[int]) -> list[Tensor]:
 # Waists.
 
 
-def structure_of(graph: Graph) -> Structure:
+def structure_of(graph: Graph) -> ModelStructure:
     """Start, blocks and end of a model."""
     names = graph.names()
     computed = in_order(graph)
     if not computed:
-        return Structure(graph, names, None, (), None, False)
+        return ModelStructure(graph, names, None, (), None, False)
     units = _units(computed, _waists(computed))
     kinds = [_kind(unit) for unit in units]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(kinds))}
     numbered = [numbers[key] for key in kinds]
     edges = _layers(units, numbered) or _repetition(numbered, [_size(unit) for unit in units])
     if len(edges) < 2:
-        return Structure(graph, names, None, _apart(units, numbered), None, False)
+        return ModelStructure(graph, names, None, _apart(units, numbered), None, False)
     pieces = list(pairwise(edges))
     alike = {key: place for place, key in enumerate(dict.fromkeys(tuple(numbered[a:b]) for a, b in pieces))}
-    blocks = tuple(Block(_joined(units[a:b]), alike[tuple(numbered[a:b])]) for a, b in pieces)
-    start = Block(_joined(units[: edges[0]]), -1) if edges[0] else None
-    end = Block(_joined(units[edges[-1] :]), -2) if edges[-1] < len(units) else None
-    return Structure(graph, names, start, blocks, end, len(alike) < len(blocks))
+    blocks = tuple(LayerBlock(_joined(units[a:b]), alike[tuple(numbered[a:b])]) for a, b in pieces)
+    start = LayerBlock(_joined(units[: edges[0]]), -1) if edges[0] else None
+    end = LayerBlock(_joined(units[edges[-1] :]), -2) if edges[-1] < len(units) else None
+    return ModelStructure(graph, names, start, blocks, end, len(alike) < len(blocks))
 
 
 def _layers(units: Sequence[tuple[Tensor, ...]], kinds: Sequence[int]) -> list[int]:
@@ -204,18 +204,18 @@ def _joined(units: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     return tuple(node for unit in units for node in unit)
 
 
-def _apart(units: Sequence[tuple[Tensor, ...]], kinds: Sequence[int]) -> tuple[Block, ...]:
+def _apart(units: Sequence[tuple[Tensor, ...]], kinds: Sequence[int]) -> tuple[LayerBlock, ...]:
     """The units of a model that does not repeat; one without weights goes with the next."""
-    blocks: list[Block] = []
+    blocks: list[LayerBlock] = []
     waiting: tuple[Tensor, ...] = ()
     for unit, kind in zip(units, kinds, strict=True):
         waiting = (*waiting, *unit)
         if _size(unit):
-            blocks.append(Block(waiting, kind))
+            blocks.append(LayerBlock(waiting, kind))
             waiting = ()
     if waiting:
         last = blocks.pop().nodes if blocks else ()
-        blocks.append(Block((*last, *waiting), -1))
+        blocks.append(LayerBlock((*last, *waiting), -1))
     return tuple(blocks)
 
 

@@ -258,7 +258,7 @@ def split(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cut a large model into programs that load: layers of each, head, caches, memory, and what a token takes.
+    """Find a cut of a large model into programs that load: layers, head, caches, memory, and what a token takes.
 
     Layers, head and caches are found in the graph. Every limit is named with its source, and so is what a larger
     program would break. Nothing is timed on hardware.
@@ -266,8 +266,8 @@ def split(
     Exit status: 0 the programs load on every chip, as far as is known; 1 on one they do not.
 
     Examples:
-      aneforge split decoder.onnx --target m4,a17-pro --context 2048
-      aneforge split decoder.onnx --target m4 --weights int4 --apply pieces
+      aneforge split decoder.py --target m4,a17-pro --context 2048
+      aneforge split decoder.py --target m4 --weights int4 --apply pieces
     """
     from aneforge.cli import split as command
 

@@ -87,7 +87,7 @@ def compare(
     fail_above: Annotated[
         float | None, typer.Option(help="Exit with 1 if an output differs by more steps of fp16 than this.")
     ] = None,
-    steps: Annotated[
+    decode: Annotated[
         int | None, typer.Option(help="Decode this many steps with caches that grow, and show the first that differs.")
     ] = None,
     mode: Mode = "exact",
@@ -98,7 +98,7 @@ def compare(
     The same as aneforge run with several chips, without the outputs, and with a reference, a limit and a picture.
     Drawn inputs fill the ranges that the model promises (max_abs, bytes), and one sample lies at their ends.
 
-    With --steps, a model with caches runs step by step on each chip: masks hide the places that are not in use, and
+    With --decode, a model with caches runs step by step on each chip: masks hide the places that are not in use, and
     the report has the first step with other bits and the first with another token.
 
     Exit status: 0 no output differs by more than --fail-above; 1 one does.
@@ -107,11 +107,11 @@ def compare(
       aneforge compare net.py --target m1,m2,m5
       aneforge compare net.py --target m1,m5 --samples 8 --plot heat.svg
       aneforge compare net.py --target m1,m5 --fail-above 64
-      aneforge compare decoder.onnx --target m1,m5,float64 --steps 32
+      aneforge compare decoder.py --target m1,m5,float64 --decode 32
     """
     from aneforge.cli import compare as command
 
-    options = command.CompareOptions(inputs, samples, reference, picture, fail_above, mode, as_json, seed, steps)
+    options = command.CompareOptions(inputs, samples, reference, picture, fail_above, mode, as_json, seed, decode)
     raise typer.Exit(command.run(model, target, options))
 
 
