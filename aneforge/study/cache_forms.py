@@ -79,7 +79,11 @@ def _free(name: str, taken: set[str]) -> str:
 
 def as_states(graph: Graph) -> Graph:
     """The model with every cache that goes in and out as a state."""
-    states = {str(write.port.name): str(write.output.name) for write in cache_writes(graph) if write.form != "rows"}
+    states = {
+        str(write.port.name): str(write.output.name)
+        for write in cache_writes(graph)
+        if write.form not in ("rows", "grow")
+    }
     return Graph(graph.outputs, states, graph.route)
 
 
@@ -131,13 +135,13 @@ CACHE_FORMS = (
     CacheForm(
         "cache-as-states",
         "Caches that go in and out as states.",
-        lambda writes: any(not write.as_state and write.form != "rows" for write in writes),
+        lambda writes: any(not write.as_state and write.form not in ("rows", "grow") for write in writes),
         as_states,
     ),
     CacheForm(
         "cache-in-one-state",
         "All caches of a program in one state, one behind the other.",
-        lambda writes: sum(write.form != "rows" for write in writes) > 1,
+        lambda writes: sum(write.form not in ("rows", "grow") for write in writes) > 1,
         lambda graph: in_one_state(as_states(graph))[0],
     ),
     CacheForm(

@@ -63,7 +63,7 @@ def cache_writes(graph: Graph) -> list[CacheWrite]:
         write = _joined(port, output, as_state) or _blended(port, output, as_state) or _other(port, output, as_state)
         if as_state or write.form not in ("other", "append"):  # an output may just happen to have an input's shape
             found[port.uid] = write
-    for write in _only_read(graph):
+    for write in (*_grown(graph), *_only_read(graph)):
         found.setdefault(write.port.uid, write)
     return [found[port.uid] for port in graph.inputs if port.uid in found]
 
@@ -174,6 +174,15 @@ def _varies_beside(value: Tensor, port: Tensor) -> bool:
 def _blend(port: Tensor, output: Tensor, rows: Tensor, as_state: bool) -> CacheWrite | None:
     axes = [axis for axis in range(port.ndim) if rows.ndim == port.ndim and rows.shape[axis] != port.shape[axis]]
     return CacheWrite(port, output, "blend", rows, axes[0], as_state=as_state) if len(axes) == 1 else None
+
+
+def _grown(graph: Graph) -> Iterator[CacheWrite]:
+    """Inputs that are handed out again with new rows behind them: longer in each call."""
+    for output in graph.outputs:
+        if output.op == "concat" and len(output.inputs) == 2 and output.inputs[0].op == "input":
+            write = _joined(output.inputs[0], output, False)
+            if write is not None and write.form == "append":
+                yield replace(write, form="grow")
 
 
 def _only_read(graph: Graph) -> Iterator[CacheWrite]:

@@ -26,7 +26,7 @@ from aneforge.graph.traits import GraphTrait
 from aneforge.progress import Progress
 from aneforge.sim.compare import share_interval
 from aneforge.sim.inputs import SEED, drawn_sample, read_arrays
-from aneforge.study.cache_forms import shifted
+from aneforge.study.cache_forms import shifted, with_rows_as_outputs
 from aneforge.study.caches import CacheWrite, cache_writes, written_rows
 from aneforge.study.comparison import FLOAT64, chips_and_float64
 from aneforge.study.study import Study
@@ -105,9 +105,14 @@ class CacheSteps:
     """A model whose caches are handed on from step to step, and the inputs of each step."""
 
     def __init__(self, graph: Graph) -> None:
-        changed = any(write.form == "slice" for write in cache_writes(graph))
-        self.note = "slice updates were run as shifts (cache-shifted): a file has one fixed place" if changed else ""
-        self.graph = shifted(graph) if changed else graph
+        forms = {write.form for write in cache_writes(graph)}
+        self.note = ""
+        if "slice" in forms:
+            graph, self.note = shifted(graph), "slice updates were run as shifts (cache-shifted): a file has one place"
+        if "grow" in forms:
+            graph = with_rows_as_outputs(graph)
+            self.note = "caches that grow were run with their new rows as outputs (cache-rows-out)"
+        self.graph = graph
         self.writes = cache_writes(self.graph)
         if not self.writes:
             raise ArgumentError("steps", "the model keeps no cache between calls. Leave --decode out.")

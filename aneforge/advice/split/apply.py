@@ -272,6 +272,10 @@ def _checked(plan: SplitPlan, chosen: ChipPlan, built: list[BuiltProgram]) -> tu
         write = caches.get(name)
         if write is None or write.form == "rows":
             error = max(error, distance(value, np.asarray(actual[name])))
+        elif write.form == "grow":
+            kept = value.shape[write.axis] - actual[name].shape[write.axis]
+            rows = np.take(value, range(kept, value.shape[write.axis]), axis=write.axis)
+            error = max(error, distance(rows, np.asarray(actual[name])))
         elif write.form in ("slice", "shift"):
             error = max(error, distance(value, chain.caches[str(write.port.name)]))
     rewritten = sum(bool(program.planned.rewrites) * max(1, len(planner.structure.blocks)) for program in programs)

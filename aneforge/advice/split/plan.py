@@ -326,7 +326,8 @@ def layouts_of(structure: ModelStructure) -> dict[str, Graph]:
     graphs: dict[str, Graph] = {}
     if all(write.form == "rows" for write in structure.writes):
         return {"rows": structure.graph}
-    graphs["state"], graphs["port"] = as_states(structure.graph), as_ports(structure.graph)
+    if not any(write.form == "grow" for write in structure.writes):  # a program has one length
+        graphs["state"], graphs["port"] = as_states(structure.graph), as_ports(structure.graph)
     if all(write.rows is not None for write in structure.writes):
         graphs["rows"] = with_rows_as_outputs(structure.graph)
     return graphs

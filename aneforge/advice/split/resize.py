@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import make
 from aneforge.graph.ops.leaf import CONST
 from aneforge.graph.ops.leaf import input as graph_input
+from aneforge.graph.ops.shape import reshape, transpose
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
 from aneforge.graph.weights import known_weight
@@ -146,8 +148,8 @@ class Resizer:
     def _again(self, node: Tensor, operands: Sequence[Tensor], factors: dict[int, Factors]) -> Tensor:
         attrs = node.attrs
         if node.op == "reshape":
-            attrs = {**attrs, "to": _new_shape(_regrouped(factors[node.inputs[0].uid], node.shape, node))}
-        elif node.op == "slice_by_size":
+            return _Regrouping(factors[node.inputs[0].uid], node.shape, node).built(operands[0])
+        if node.op == "slice_by_size":
             begin, size = self._slice(node, factors[node.inputs[0].uid])
             attrs = {**attrs, "begin": begin, "size": size}
         return make(node.definition, list(operands), attrs, weight=node.weight)
@@ -197,7 +199,8 @@ def _equal_axes(node: Tensor) -> Iterator[tuple[Axis, Axis]]:
     if node.op == "transpose":
         yield from (((uid, place), (first.uid, source)) for place, source in enumerate(node.attrs["perm"]))
     elif node.op == "reshape":
-        yield from (((uid, place), (first.uid, old)) for place, old in _kept_axes(first.shape, node.shape))
+        pairs = _kept_axes(first.shape, node.shape)
+        yield from (((uid, place), (first.uid, old)) for place, old in (*pairs, *_moved_ones(node, pairs)))
     elif node.op == "matmul":
         yield from _of_product(node)
     elif node.op == "sdpa":
@@ -249,6 +252,17 @@ def _kept_axes(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, i
     return pairs
 
 
+def _moved_ones(node: Tensor, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Axes of one that a reshape hands on in another place, as pairs of the new and the old place."""
+    before, after = node.inputs[0].shape, node.shape
+    new, old = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
+    for place in (place for place, size in enumerate(before) if size == 1 and place not in old):
+        source = tuple(((size, 2 if at == place else size),) for at, size in enumerate(before))
+        with suppress(GraphError):
+            factors = _Regrouping(source, after, node).factors
+            yield from ((at, place) for at, axis in enumerate(factors) if axis == ((1, 2),) and at not in new)
+
+
 def _product(axis: Sequence[Factor]) -> Factor:
     return math.prod(old for old, _ in axis), math.prod(new for _, new in axis)
 
@@ -257,38 +271,83 @@ def _new_shape(factors: Factors) -> tuple[int, ...]:
     return tuple(_product(axis)[1] for axis in factors)
 
 
-def _regrouped(source: Factors, shape: Sequence[int], node: Tensor) -> Factors:
+class _Regrouping:
     """The factors of a value under another shape: those that stay are divided as the shape asks, those that change are
-    handed on whole."""
-    queue: list[Factor] = [factor for axis in source for factor in axis]
-    result: list[tuple[Factor, ...]] = []
-    for place, extent in enumerate(shape):
-        taken: list[Factor] = []
+    handed on whole.
+
+    A reader of files writes the move of an axis of one as a reshape. So where the only new token would end up inside
+    another axis, and an axis of one is free, it goes there, and the values are moved with it.
+    """
+
+    def __init__(self, source: Factors, shape: Sequence[int], node: Tensor) -> None:
+        self._queue: list[Factor] = [factor for axis in source for factor in axis]
+        self._name, self._shape = node.name or "reshape", shape
+        self._popped: list[Factor] = []
+        """In the order of the operand."""
+        self._waiting: list[tuple[int, int]] = []  # the number of a factor, and the axis that it would be inside
+        self._axes: list[list[int]] = []
+        free: list[int] = []
+        for place, extent in enumerate(shape):
+            self._axes.append([])
+            if extent == 1 and not (self._queue and self._queue[0][0] == 1):
+                free.append(place)
+            elif extent == 1:
+                self._take(place)
+            else:
+                self._fill(place, extent)
+        for number, inside in self._waiting:
+            near = min(free, key=lambda place: abs(place - inside), default=None)
+            if near is None:
+                self._axes[inside] = sorted([*self._axes[inside], number])
+            else:
+                free.remove(near)
+                self._axes[near].append(number)
+
+    def _take(self, place: int) -> None:
+        self._popped.append(self._queue.pop(0))
+        self._axes[place].append(len(self._popped) - 1)
+
+    def _fill(self, place: int, extent: int) -> None:
         need = extent
-        if extent == 1 and queue and queue[0][0] == 1:
-            taken.append(queue.pop(0))
         while need > 1:
-            if not queue:
-                raise GraphError(f"{node.name or 'reshape'}: the numbers of its operand do not fill {list(shape)}")
-            old, new = queue.pop(0)
+            if not self._queue:
+                raise GraphError(f"{self._name}: the numbers of its operand do not fill {list(self._shape)}")
+            old, new = self._queue[0]
+            if old == 1 and new != 1:
+                self._popped.append(self._queue.pop(0))
+                self._waiting.append((len(self._popped) - 1, place))
+                continue
             if old > need or need % old:
                 if old != new or old % need:
-                    raise GraphError(f"{node.name or 'reshape'}: it divides an axis of tokens ({old}) by {need}")
-                queue.insert(0, (old // need, old // need))
-                old = new = need
-            taken.append((old, new))
+                    raise GraphError(f"{self._name}: it divides an axis of tokens ({old}) by {need}")
+                self._queue[:1] = [(need, need), (old // need, old // need)]
+                old = need
+            self._take(place)
             need //= old
-        following = shape[place + 1] if place + 1 < len(shape) else 0
-        while queue and queue[0][0] == 1 and following != 1 and extent != 1:
-            taken.append(queue.pop(0))  # tokens of which there is one now
-        result.append(tuple(taken) or ((1, 1),))
-    return tuple(result)
+        following = self._shape[place + 1] if place + 1 < len(self._shape) else 0
+        while self._queue and self._queue[0][0] == 1 and following != 1:
+            self._take(place)  # tokens of which there is one now
+
+    @property
+    def factors(self) -> Factors:
+        return tuple(tuple(self._popped[number] for number in axis) or ((1, 1),) for axis in self._axes)
+
+    def built(self, x: Tensor) -> Tensor:
+        """The value under the new shape."""
+        shape = _new_shape(self.factors)
+        order = [number for axis in self._axes for number in axis]
+        kept = [number for number in sorted(order) if self._popped[number] != (1, 1)]
+        moved = [number for number in order if number in kept]
+        if moved == kept:
+            return reshape(x, shape)
+        apart = reshape(x, [self._popped[number][1] for number in kept])
+        return reshape(transpose(apart, [kept.index(number) for number in moved]), shape)
 
 
 def _factors_of(node: Tensor, made: Tensor, factors: dict[int, Factors]) -> Factors:
     """The factors of a result: those of an operand where its axes are handed on, else whole axes."""
     if node.op == "reshape":
-        return _regrouped(factors[node.inputs[0].uid], node.shape, node)
+        return _Regrouping(factors[node.inputs[0].uid], node.shape, node).factors
     if node.op == "transpose":
         return tuple(factors[node.inputs[0].uid][place] for place in node.attrs["perm"])
     whole: list[tuple[Factor, ...]] = [((old, new),) for old, new in zip(node.shape, made.shape, strict=True)]
