@@ -1,5 +1,5 @@
-"""A decoder as an ONNX file, as exporters write one: token ids, a look-up, angles from positions, heads of keys that are
-repeated, past keys and values joined with the new ones."""
+"""A decoder as an ONNX file, as exporters write one: token ids, a look-up, angles from positions, repeated heads of keys,
+and past keys and values that are joined with the new ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 
-def onnx_decoder(folder: Path, rows: int = 1, past: int = 16, layers: int = 3, tail: str = "", seed: int = 0) -> Path:
+def onnx_decoder(  # noqa: PLR0915 - one graph, written out from its start to its end
+    folder: Path, rows: int = 1, past: int = 16, layers: int = 3, tail: str = "", seed: int = 0
+) -> Path:
     """A file with ``ids``, ``positions``, ``mask``, and past and present keys and values for each layer."""
     onnx = pytest.importorskip("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto

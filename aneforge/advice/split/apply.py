@@ -23,7 +23,7 @@ from aneforge.advice.split.limits import decimal_bytes
 from aneforge.advice.split.plan import HOST, Phase, PlannedProgram, Planner
 from aneforge.chips.chip import Target
 from aneforge.compiler.storage import Storage, encodable_layers
-from aneforge.errors import AneforgeError, ArgumentError, first_line, install_hint
+from aneforge.errors import AneforgeError, ArgumentError, GraphError, first_line, install_hint
 from aneforge.files import write_whole, written_folder
 from aneforge.formats.exports.mil import ExportError
 from aneforge.graph.forms import applied
@@ -169,7 +169,13 @@ def _built(plan: SplitPlan, chosen: ChipPlan, unwritten: list[str]) -> Iterator[
         phase = getattr(chosen, kind)
         if not isinstance(planner, Planner) or phase is None:
             continue
-        programs = [_program(kind, planner, phase, program) for program in phase.programs]
+        try:
+            programs = [_program(kind, planner, phase, program) for program in phase.programs]
+        except GraphError as error:
+            unwritten.append(
+                f"programs of {kind}: {first_line(error)}. Load the model with the sizes you want (--dim)"
+            )
+            continue
         if planner.replaced:
             unwritten.append(
                 f"programs of {kind}: {text.some(sorted(set(planner.replaced)))} has a length that counts tokens, and "

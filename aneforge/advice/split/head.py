@@ -19,6 +19,8 @@ from aneforge.graph.traits import GraphTrait
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 """Pieces that are tried."""
+LEAST_ROWS = 1024
+"""Rows of one piece: smaller ones are not tried."""
 _MOST_NUMBERS = 1 << 28
 """Numbers of one piece: larger ones are not tried, so that a plan stays small in memory."""
 
@@ -58,10 +60,10 @@ class HeadCut:
 
 
 def counts_for(head: Tensor) -> list[int]:
-    """The numbers of pieces that are tried for a head: none with less than a thousand rows, but one."""
+    """The numbers of pieces that are tried for a head."""
     outputs = head.shape[-1]
     kernel = head.inputs[1].size
-    counts = [count for count in COUNTS if count == 1 or outputs // count >= 1024]
+    counts = [count for count in COUNTS if count == 1 or outputs // count >= LEAST_ROWS]
     small = [count for count in counts if kernel // count <= _MOST_NUMBERS]
     return small or counts[-1:]
 

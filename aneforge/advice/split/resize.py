@@ -149,6 +149,8 @@ class Resizer:
         attrs = node.attrs
         if node.op == "reshape":
             return _Regrouping(factors[node.inputs[0].uid], node.shape, node).built(operands[0])
+        if node.op == "host" and any(a.shape != b.shape for a, b in zip(operands, node.inputs, strict=True)):
+            raise GraphError(f"{node.name or 'host'}: what the host computes has the sizes of the file")
         if node.op == "slice_by_size":
             begin, size = self._slice(node, factors[node.inputs[0].uid])
             attrs = {**attrs, "begin": begin, "size": size}
@@ -193,7 +195,7 @@ class Resizer:
 
 def _equal_axes(node: Tensor) -> Iterator[tuple[Axis, Axis]]:
     """Axes of a node and its operands that must be equal."""
-    if node.definition.leaf or node.op == "host":
+    if node.definition.leaf:
         return
     uid, first = node.uid, node.inputs[0]
     if node.op == "transpose":
@@ -210,14 +212,23 @@ def _equal_axes(node: Tensor) -> Iterator[tuple[Axis, Axis]]:
     elif node.is_a(GraphTrait.STORED_KERNEL):
         if node.op == "linear" and first.ndim == node.ndim:
             yield from (((uid, place), (first.uid, place)) for place in range(node.ndim - 1))
+    elif node.op == "host":  # a look-up has the axes of its places in front
+        places = (operand for operand in node.inputs if operand.dtype == "int32")
+        for operand in (operand for operand in places if operand.shape == node.shape[: operand.ndim]):
+            yield from (((uid, place), (operand.uid, place)) for place in range(operand.ndim))
     else:
-        joined = node.attrs["axis"] % node.ndim if node.op == "concat" else None
-        for operand in node.inputs:
-            shift = node.ndim - operand.ndim
-            for place in range(max(0, -shift), operand.ndim):
-                at = place + shift
-                if at != joined and operand.shape[place] == node.shape[at]:
-                    yield (uid, at), (operand.uid, place)
+        yield from _of_places(node)
+
+
+def _of_places(node: Tensor) -> Iterator[tuple[Axis, Axis]]:
+    """Of an op that goes place by place, or joins along one axis."""
+    joined = node.attrs["axis"] % node.ndim if node.op == "concat" else None
+    for operand in node.inputs:
+        shift = node.ndim - operand.ndim
+        for place in range(max(0, -shift), operand.ndim):
+            at = place + shift
+            if at != joined and operand.shape[place] == node.shape[at]:
+                yield (node.uid, at), (operand.uid, place)
 
 
 def _of_product(node: Tensor) -> Iterator[tuple[Axis, Axis]]:

@@ -50,7 +50,7 @@ def split_study(
     """The plan of a study's model on its chips."""
     storage = _storage(weights)
     is_asked = study.by_runtime or study.route == "direct"
-    asked = study if is_asked else study.by(runtime_called(DEFAULT_RUNTIME))
+    asked = study.by(runtime_called(study.runtime.name if is_asked else DEFAULT_RUNTIME))
     structure = structure_of(study.graph)
     calls = _calls(structure, context)
     layouts = {
