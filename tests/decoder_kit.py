@@ -1,5 +1,5 @@
-"""A decoder as an ONNX file, as exporters write one: token ids, a look-up, angles from positions, repeated heads of keys,
-and past keys and values that are joined with the new ones."""
+"""A decoder as an ONNX file, as exporters write one: token ids, a look-up, angles from positions, repeated heads of
+keys, and past keys and values that are joined with the new ones."""
 
 from __future__ import annotations
 
