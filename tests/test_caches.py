@@ -204,7 +204,7 @@ def test_a_cache_does_not_grow_without_bound(way):
 def test_steps_need_caches_and_a_number(tmp_path):
     with pytest.raises(AneforgeError, match="keeps no cache"):
         af.decode_steps(af.input((1, 8), name="x").relu(), "m1,m5", 2)
-    with pytest.raises(AneforgeError, match="no number of steps"):
+    with pytest.raises(AneforgeError, match="not a number of steps"):
         af.decode_steps(graph_of(SMALL["llama"], 1, 16, "in-out", seed=1), "m1,m5", 0)
     assert af.decode_steps(str(onnx_decoder(tmp_path)), "m1,m5", 2).note
 

@@ -387,7 +387,7 @@ def test_a_layer_above_a_ceiling_says_so(home, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("split decoder.py --target m4 --context 0", "context: 0 is no number of tokens"),
+        ("split decoder.py --target m4 --context 0", "context: 0 is not a number of tokens"),
         ("split decoder.py --target m4 --context 9999999", "a cache takes at most"),
         ("split decoder.py --target m4 --weights int3", "is not an encoding"),
         ("split decoder.py --target m4 --weights sparse", "depends on the numbers"),
@@ -457,7 +457,7 @@ def test_the_runner_refuses_unknown_inputs_and_full_caches(tmp_path):
         chain.run(feeds, "sideways")
     for _ in range(4):
         chain.run(feeds, "decode")
-    with pytest.raises(AneforgeError, match="no place for token 5"):
+    with pytest.raises(AneforgeError, match="is full at token 5"):
         chain.run(feeds, "decode")
 
 

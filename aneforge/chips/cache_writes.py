@@ -40,7 +40,8 @@ class WriteVerdict:
 
     def __str__(self) -> str:
         label = f" ({', '.join(self.facts)} {self.evidence.label()})" if self.facts else ""
-        return f"{FORMS[self.form]} of {KEPT[self.kept]}: {self.verdict}; {self.says}{label}"
+        of = "" if self.form == "rows" else f" of {KEPT[self.kept]}"
+        return f"{FORMS[self.form]}{of}: {self.verdict}; {self.says}{label}"
 
     def to_json(self) -> dict[str, Any]:
         return {

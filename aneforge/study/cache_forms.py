@@ -52,7 +52,7 @@ def in_one_state(graph: Graph, name: str = "cache") -> tuple[Graph, tuple[str, .
     if len(names) < 2:
         return graph, names
     if len(shapes) > 1:
-        raise GraphError(f"states of {len(shapes)} shapes cannot be one state; pad them to one shape")
+        raise GraphError(f"states of {len(shapes)} shapes cannot be one state. Give them one shape.")
     (shape,) = shapes
     whole = graph_input((len(names) * shape[0], *shape[1:]), name=_free(name, {*by_name, *by_output}))
     copies: dict[int, Tensor] = {}

@@ -224,7 +224,7 @@ def written_rows(
         return np.concatenate([new, left] if front else [left, new], axis=axis)
     if place + count > cache.shape[axis]:
         raise AneforgeError(
-            f"{name}: a cache of {cache.shape[axis]:,} places has no place for token {place + count:,}. Use a "
+            f"{name}: a cache of {cache.shape[axis]:,} places is full at token {place + count:,}. Use a "
             "model for a longer context, or begin again with empty caches."
         )
     written = cache.copy()

@@ -227,7 +227,10 @@ class CacheSteps:
         caches = {write.output.uid for write in self.writes}
         others = [output for output in self.graph.outputs if output.uid not in caches]
         if not others:
-            raise ArgumentError("steps", "the model gives nothing beside its caches, so there is nothing to compare.")
+            raise ArgumentError(
+                "steps",
+                "the model gives nothing beside its caches, so there is nothing to compare. Give a model with logits.",
+            )
         return self.names[max(others, key=lambda output: output.size).uid]
 
 
@@ -257,7 +260,7 @@ def decode_steps(
     else masks for the places that are in use and numbers drawn from ``seed``. ``mode`` is as for :func:`aneforge.run`.
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ArgumentError("steps", f"{steps!r} is no number of steps; give 1 or more.")
+        raise ArgumentError("steps", f"{steps!r} is not a number of steps; give 1 or more.")
     chips, exact_too = chips_and_float64(target, None)
     run = CacheSteps(graph_of(model, dims, function))
     run.check(steps)

@@ -172,14 +172,12 @@ def _built(plan: SplitPlan, chosen: ChipPlan, unwritten: list[str]) -> Iterator[
         try:
             programs = [_program(kind, planner, phase, program) for program in phase.programs]
         except GraphError as error:
-            unwritten.append(
-                f"programs of {kind}: {first_line(error)}. Load the model with the sizes you want (--dim)"
-            )
+            unwritten.append(f"programs of {kind}: {first_line(error)}. Give the model the sizes you want with --dim")
             continue
         if planner.replaced:
             unwritten.append(
                 f"programs of {kind}: {text.some(sorted(set(planner.replaced)))} has a length that counts tokens, and "
-                "its numbers for another length are not known. Load the model with the sizes you want"
+                "its numbers for another length are not known. Give the model the sizes you want with --dim"
             )
             continue
         yield from programs

@@ -62,7 +62,7 @@ class Resizer:
         for axis, size in self._seeds():
             root = self._root(axis)
             if sizes.setdefault(root, size) != size:
-                raise GraphError("one axis counts new tokens and keys alike; load the model with the sizes you want")
+                raise GraphError("one axis counts new tokens and keys alike. Use a model with the sizes you want.")
         return sizes
 
     def _seeds(self) -> list[tuple[Axis, int]]:

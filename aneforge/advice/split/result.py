@@ -372,6 +372,17 @@ def _caches(plan: ChipPlan) -> Iterator[str]:
         lead = "caches" if choice is plan.chosen else "  or"
         why = "; ".join(map(str, choice.layout.writes))
         yield wrapped(f"{lead}: {LAYOUTS[choice.layout.name]}{rate}. {why}", "  ")
+        form = _form_for(plan.structure, choice.layout.name)
+        if choice is plan.chosen and form:
+            yield wrapped(f"  built so by --apply, or by aneforge tune --form {form}", "  ")
+
+
+def _form_for(structure: ModelStructure, layout: str) -> str:
+    """The form that gives a model this layout; empty where it has it already."""
+    kept = {"rows" if write.form == "rows" else write.kept for write in structure.writes}
+    forms = {"rows": "cache-rows-out", "port": "cache-as-ports", "state": "cache-in-one-state"}
+    is_so = kept == {layout} and not (layout == "state" and len(structure.writes) > 1)
+    return "" if is_so else forms.get(layout, "")
 
 
 def _band(band: LoadBand, unit: str) -> str:

@@ -60,7 +60,9 @@ def split_study(
     failed = [str(planner) for planned in layouts.values() for planner in planned.planners.values()]
     layouts = {name: planned for name, planned in layouts.items() if planned.has_call}
     if not layouts:
-        raise ArgumentError("model", f"no kind of call can be planned: {'; '.join(dict.fromkeys(failed))}.")
+        raise ArgumentError(
+            "model", f"no kind of call can be planned: {'; '.join(dict.fromkeys(failed))}. Leave --context out."
+        )
     plans: dict[str, ChipPlan] = {}
     for number, (name, chip) in enumerate(asked.chips.items()):
         if progress is not None:
@@ -80,7 +82,7 @@ def _calls(structure: ModelStructure, context: int | None) -> dict[str, TokenSiz
     if structure.attention is None:
         return {"decode": now, "prompt": "the model has no attention, so it has one kind of call"}
     if context is not None and context < 1:
-        raise ArgumentError("context", f"{context} is no number of tokens; give 1 or more.")
+        raise ArgumentError("context", f"{context} is not a number of tokens; give 1 or more.")
     if not structure.writes:
         rows = context or now.rows
         why = "the model keeps no cache: each new token takes a whole prompt"
