@@ -19,6 +19,7 @@ from aneforge.chips.lifecycle import LoadBand, load_band
 from aneforge.chips.names import chip_label
 from aneforge.errors import ArgumentError
 from aneforge.study.caches import LAYOUTS
+from aneforge.study.lifecycle import GIGABYTES, SECONDS, StageBand
 from aneforge.text import ByChip, wrapped
 
 if TYPE_CHECKING:
@@ -311,8 +312,8 @@ def _chip_lines(plan: ChipPlan) -> Iterator[str]:
     yield from _larger(plan)
     yield from _caches(plan)
     memory, load = plan.band("memory"), plan.band("first load")
-    yield wrapped(f"memory at load: {_band(memory, 'GB')} ({memory.basis})", "  ")
-    yield wrapped(f"first load: {_band(load, 's')} ({load.basis})", "  ")
+    for stage, band, unit in (("memory at load", memory, GIGABYTES), ("first load", load, SECONDS)):
+        yield wrapped(f"{stage}: {StageBand(stage, band, unit, '').words} ({band.basis})", "  ")
     for used in plan.used:
         quantity = used.ceiling.quantity
         amount, most = (shown_amount(quantity, value) for value in (used.amount, used.ceiling.most))
@@ -383,12 +384,3 @@ def _form_for(structure: ModelStructure, layout: str) -> str:
     forms = {"rows": "cache-rows-out", "port": "cache-as-ports", "state": "cache-in-one-state"}
     is_so = kept == {layout} and not (layout == "state" and len(structure.writes) > 1)
     return "" if is_so else forms.get(layout, "")
-
-
-def _band(band: LoadBand, unit: str) -> str:
-    low, high = (None if end is None else f"{end:.3g}" for end in (band.low, band.high))
-    if low is None and high is None:
-        return "unknown"
-    if low is None or high is None:
-        return f"at most {high} {unit}" if low is None else f"at least {low} {unit}"
-    return f"{low} to {high} {unit}"

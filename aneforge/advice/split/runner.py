@@ -37,7 +37,7 @@ def is_split(path: str | Path) -> bool:
 
 
 def load_split(folder: str | Path, target: str | int | Target | None = None, mode: str = "exact") -> SplitChain:
-    """The programs that ``aneforge split --apply`` wrote, as a chain that runs in the simulator.
+    """The programs that ``aneforge split --apply`` wrote into a ``folder``, as a chain that runs in the simulator.
 
     ``target`` is the chip that they were written for where it is left out; ``mode`` is as for :func:`aneforge.run`.
     """

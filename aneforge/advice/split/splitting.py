@@ -38,7 +38,7 @@ def split_model(
 
     ``context`` is how many tokens the caches hold, where the model has another number. ``weights`` is the form that
     the layers' weights are stored in (``int8``, ``int4``, ...), where the model has them in fp16. ``runtime`` is Core
-    ML where nothing else is named. ``progress`` is told what is being done.
+    ML where nothing else is named, and ``os`` the version of the system. ``progress`` is told what is being done.
     """
     study = Study(model, target, runtime=runtime, os=os, dims=dims, function=function)
     return split_study(study, context, weights, progress)
