@@ -295,8 +295,11 @@ def _model_line(structure: ModelStructure, weights: str) -> str:
 
 def _chip_lines(plan: ChipPlan) -> Iterator[str]:
     yield f"{chip_label(plan.name)}: {_count(plan)}, {plan.runtime}"
-    yield wrapped(f"decode: {_rate(plan.chosen.decode, 'token')}", "  ")
-    yield wrapped(f"prompt: {_rate(plan.chosen.prompt, 'call')}", "  ")
+    if plan.structure.attention is None:
+        yield wrapped(f"call: {_ms(plan.phases[0])}", "  ")
+    else:
+        yield wrapped(f"decode: {_rate(plan.chosen.decode, 'token')}", "  ")
+        yield wrapped(f"prompt: {_rate(plan.chosen.prompt, 'call')}", "  ")
     rows = []
     for program in plan.phases[0].programs:
         low, high = program.cost.interval
@@ -345,6 +348,14 @@ def _rate(phase: Phase | str, each: str) -> str:
     words = f"{middle} tokens/s ({low} to {high}): {ms:,.1f} ms a {each} ({least / 1000:,.1f} to {most / 1000:,.1f})"
     whole = "" if phase.rows == 1 else f"; {_prompt_ms(phase):,.0f} ms for a prompt of {phase.context:,} tokens"
     return f"{words} of {rows}, {phase.context:,} keys{whole}"
+
+
+def _ms(phase: Phase) -> str:
+    """The time of a call of a model without tokens."""
+    low, high = phase.cost.interval
+    if phase.cost.unknown:
+        return f"unknown: {phase.cost.unknown}"
+    return f"{phase.cost.us / 1000:,.1f} ms ({low / 1000:,.1f} to {high / 1000:,.1f})"
 
 
 def _number(rate: float) -> str:
