@@ -207,8 +207,9 @@ def test_bytes_in_a_form_are_those_of_a_weight_in_it(name, shape):
     assert storage.bytes_of(shape) == storage.write(np.random.default_rng(0).standard_normal(shape)).stored_bytes
 
 
-@pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("weights", [None, "int4"])
+@pytest.mark.parametrize(
+    ("name", "weights"), [*((name, None) for name in REAL), ("Llama-3.1-8B", "int4"), ("Gemma-3-1B", "int8")]
+)
 def test_plans_of_real_sizes_keep_every_ceiling(name, weights):
     sizes = REAL[name]
     plan = af.split_model(graph_of(sizes, 1, 2048, "state"), "m4,a17-pro", weights=weights)
@@ -471,3 +472,27 @@ def test_a_weight_that_repeats_one_number_takes_no_memory():
     assert const(np.broadcast_to(np.float16(0.25), (1 << 12, 1 << 12))).weight is not weight
     with warnings.catch_warnings(), pytest.raises(AneforgeError):
         const(np.broadcast_to(np.float16(np.nan), (1 << 12, 1 << 12)))
+
+
+def test_layers_that_a_runtime_keeps_off_the_engine_are_named(home, monkeypatch, capsys):
+    """Core AI fails at attention with one query on an M5 (E08), so the layers would run on the GPU."""
+    status, out, _ = run("split decoder.py --target m5 --runtime coreai", monkeypatch, capsys)
+    assert status == 1
+    assert "nothing of it runs on the engine" in out
+    assert "0xe00002c2" in out
+    status, out, _ = run("split decoder.py --target m4 --runtime direct", monkeypatch, capsys)
+    assert status == 0
+
+
+def test_a_time_that_nobody_knows_is_unknown(home, monkeypatch, capsys):
+    """Core ML expands palettes on an M5 in every call (C55)."""
+    _, out, _ = run("split decoder.py --target m5 --weights int4", monkeypatch, capsys)
+    assert "decode: unknown: the time of a call is not known" in out
+    assert "C55" in out
+
+
+def test_far_too_many_programs_are_more_than_a_process_holds():
+    sizes = REAL["Llama-3.1-8B"].__class__("llama", 150, 16384, 128, 16, 128, 53248, 128256)
+    plan = af.split_model(graph_of(sizes, 1, 1024, "in-out"), "m4")["m4"]
+    assert not plan.loads
+    assert {"programs-mac-coreml", "program-size"} <= {breach.ceiling.id for breach in plan.breaches}

@@ -48,6 +48,10 @@ class PlannedProgram:
     breaches: tuple[Breach, ...] = ()
     rewrites: tuple[str, ...] = ()
     """The forms that its layers are built in, where those are faster on the chip."""
+    off_engine: str = ""
+    """Why a part of it is not on the engine, where that is so."""
+    runs_elsewhere: bool = False
+    """Whether nothing of a part of it runs on the engine."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +265,10 @@ class Planner:
             holds = f"{run}, behind the start" if start else str(run)
             cost = program_cost(target, scope, [*start, *parts])
             breaches = tuple(ceilings.breaches(amounts))
-            yield PlannedProgram(name, BODY, run, holds, amounts, cost, breaches, _rewrites(part for part, _ in parts))
+            rewrites = _rewrites(part for part, _ in parts)
+            off = next((part.off_engine for part, _ in parts if part.off_engine), "")
+            elsewhere = any(not part.programs for part, _ in parts)
+            yield PlannedProgram(name, BODY, run, holds, amounts, cost, breaches, rewrites, off, elsewhere)
             start = []
 
     def amounts_of(self, run: LayerRun) -> Amounts:
@@ -291,7 +298,10 @@ class Planner:
         if structure.vocabulary:
             words = f"vocabulary of {structure.vocabulary:,}" + (f" in {count} pieces" if count > 1 else "")
         amounts = amounts_of([self.holdings_of_end], -(-structure.vocabulary // count))
-        return count, PlannedProgram("head", HEAD, None, words, amounts, cost, tuple(breaches), _rewrites([part]))
+        return count, PlannedProgram(
+            "head", HEAD, None, words, amounts, cost, tuple(breaches), _rewrites([part]), part.off_engine,
+            not part.programs,
+        )  # fmt: skip
 
 
 def _rewrites(parts: Iterable[PartCost]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aneforge.advice.proposals import Figure
 from aneforge.advice.split.pieces import with_stand_ins
@@ -42,6 +42,8 @@ class PartCost:
     """Regions of the engine that it makes."""
     unknown: str = ""
     """Why nobody knows its time, where that is so."""
+    off_engine: str = ""
+    """Why not all of it is on the engine in one program, where that is so."""
     rewrite: str = ""
     """The form that it is built in, where that is not the model's own."""
 
@@ -58,9 +60,10 @@ def part_costs(
         if name in known:
             costs[name] = _cost(known[name], split, once)
         elif not split.runs:
-            costs[name] = host_cost(asked.operations.placed)
+            reason = first_line(split.nothing_runs()).removeprefix("model: ")
+            costs[name] = replace(host_cost(asked.operations.placed), off_engine=reason)
         else:
-            costs[name] = PartCost(unknown=first_line(refused[name]))
+            costs[name] = PartCost(unknown=first_line(refused[name]).removeprefix("model: "))
     return costs
 
 
@@ -84,8 +87,10 @@ def _cost(estimate: Estimate, split: Partition, once: frozenset[str]) -> PartCos
     low, high = estimate.interval
     around = estimate.us - engine_us
     scale = around / estimate.us if estimate.us else 0.0
+    regions = len(split.cut.on_engine)
+    why = f"each layer is in {regions} regions on the engine; {next(iter(split.reasons.values()), '')}"
     return PartCost(
-        engine_us, attention_us, apart=(low * scale, around, high * scale), programs=len(split.cut.on_engine)
+        engine_us, attention_us, apart=(low * scale, around, high * scale), programs=regions, off_engine=why
     )
 
 

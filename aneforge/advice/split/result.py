@@ -133,8 +133,10 @@ class ChipPlan:
 
     @property
     def loads(self) -> bool:
-        """Whether no ceiling that is sure is broken, and the caches can be kept."""
-        return self.layout.verdict != "fails" and not any(b.ceiling.effect == "fails" for b in self.breaches)
+        """Whether no ceiling that is sure is broken, the caches can be kept, and every program is the engine's."""
+        sure = any(breach.ceiling.effect == "fails" for breach in self.breaches)
+        elsewhere = any(program.runs_elsewhere for program in self.programs)
+        return self.layout.verdict != "fails" and not sure and not elsewhere
 
     @cached_property
     def used(self) -> list[Used]:
@@ -221,6 +223,7 @@ def phase_json(phase: Phase | str) -> dict[str, Any]:
                 "interval": list(program.cost.interval),
                 "unknown": program.cost.unknown,
                 "rewrites": list(program.rewrites),
+                "off_engine": program.off_engine,
                 "breaches": [breach.to_json() for breach in program.breaches],
             }
             for program in phase.programs
@@ -312,6 +315,9 @@ def _chip_lines(plan: ChipPlan) -> Iterator[str]:
              "; ".join((program.holds, *program.rewrites)))
         )  # fmt: skip
     yield text.columns(("program", "runs as", "weights", "caches", "ms a call", "holds"), rows, fit=True)
+    off = {program.off_engine: program for program in plan.programs if program.off_engine}
+    for why, program in off.items():
+        yield wrapped(f"{program.name}: {why}", "  ")
     yield from _larger(plan)
     yield from _caches(plan)
     memory, load = plan.band("memory"), plan.band("first load")
@@ -331,7 +337,7 @@ def _chip_lines(plan: ChipPlan) -> Iterator[str]:
 def _count(plan: ChipPlan) -> str:
     parts = text.plural(len(plan.programs), "program")
     host = len(plan.phases[0].programs) - len(plan.programs)
-    doubt = "" if plan.loads else ", which would not load"
+    doubt = "" if plan.loads else ", which would not load on the engine"
     return f"{parts}{', and a part on the host' if host else ''}{doubt}"
 
 
