@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz soak sbom lock locked lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -57,7 +57,7 @@ quick: lint
 # The command line on the oldest and the newest Python that is supported, where the machine has them: each in an
 # environment of its own.
 PYTHONS ?= python3.10 python3.13
-COMMANDS := $(addprefix tests/test_,$(addsuffix .py,help cli cli_snapshots cli_status cli_vocabulary cli_target_first))
+COMMANDS := $(addprefix tests/test_,$(addsuffix .py,help cli every_python cli_snapshots cli_status cli_vocabulary cli_target_first))
 test-pythons:
 	@for python in $(PYTHONS); do \
 	  found=$$python; \
@@ -107,13 +107,18 @@ test-search: $(VENV)/.installed-dev
 # What every command prints on a small example, kept as tests/snapshots/*.txt. Read the difference before you commit it.
 snapshots: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 tests/test_cli_snapshots.py --write-snapshots
+	$(BIN)/python -m pytest tests/test_every_python.py tests/test_supply_chain.py --write-snapshots
 
 # How the project stands to every statement of the seed documents; each is shown by a call.
 score: $(VENV)/.installed-dev
 	$(BIN)/python tools/seed_score.py
 
-# Damaged compiled programs of every generation, many more than the tests take.
+# Damaged files of every kind that a command reads, for ten minutes (FUZZ_SECONDS, FUZZ_SEED), and damaged compiled
+# programs of every generation. Files that were treated badly are kept in fuzz-findings.
+FUZZ_SECONDS ?= 600
+FUZZ_SEED ?= 0
 fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) --record
 	ANEFORGE_MUTATIONS=20000 $(BIN)/python -m pytest -n 2 -k mutated tests/test_container_bad.py
 
 lint: $(VENV)/.installed-dev
@@ -187,3 +192,22 @@ bench-peer: $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) $(VENV)-python* $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis .page-shots dist
+
+# Random graphs over the whole vocabulary through everything that answers about them, ten minutes.
+SOAK_SECONDS ?= 600
+SOAK_SEED ?= 0
+soak: $(VENV)/.installed-dev
+	$(BIN)/python tools/soak.py --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --record
+
+# The software bill of materials of this installation (CycloneDX); EXTRAS="onnx coreml" adds those of extras.
+sbom: $(VENV)/.installed-dev
+	@$(BIN)/python tools/sbom.py $(EXTRAS)
+
+# What the tests were last run with, pinned; make locked installs exactly that.
+lock: $(VENV)/.installed-dev
+	( echo "# make lock: what make test was last run with on Python $$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"; \
+	  $(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check ) > requirements-dev.lock
+locked: | $(BIN)/python
+	$(PIP) install -r requirements-dev.lock
+	$(PIP) install --no-deps --editable .
+	@touch $(VENV)/.installed $(VENV)/.installed-dev

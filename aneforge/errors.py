@@ -90,18 +90,33 @@ def first_line(error: BaseException) -> str:
 
 def is_input_error(error: BaseException) -> bool:
     """Whether the model, the options or this machine are at fault, and not aneforge."""
-    return isinstance(error, (AneforgeError, OSError, MemoryError))
+    return isinstance(error, (AneforgeError, OSError, MemoryError)) or _is_foreign_import(error)
+
+
+def _is_foreign_import(error: BaseException) -> bool:
+    return isinstance(error, ImportError) and not (error.name or "").startswith("aneforge")
+
+
+_NO_ROOM = ("failed to map segment", "annot allocate memory", "not enough memory")  # what a loader says
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this machine had no memory left, wherever that was noticed: nothing is wrong with a file then."""
+    text = str(error) if isinstance(error, (ImportError, OSError)) else ""
+    return isinstance(error, MemoryError) or any(words in text for words in _NO_ROOM)
 
 
 def line_of(error: BaseException) -> str:
     """An error as the one line that a user reads: on the command line, in a row of a sweep, on a served page."""
     if isinstance(error, AneforgeError):
         return str(error)
+    if is_out_of_memory(error):
+        return "not enough memory for this model on this machine; use a smaller one, or more memory"
+    if _is_foreign_import(error):
+        return shown(f"a package cannot be loaded ({str(error)[:300]}); install it again")
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename else ""
         return shown(f"{name}{error.strerror or error}")
-    if isinstance(error, MemoryError):
-        return "not enough memory for this model on this machine; use a smaller one, or more memory"
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return shown(
         f"internal error in {_place(error)}: {what[:300]}. This is a bug in aneforge: please report this line, the "

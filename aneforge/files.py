@@ -6,22 +6,27 @@ read-only folder or a kill leaves what was there; after a kill a hidden ``.NAME.
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import re
 import secrets
 import shutil
 import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, LoadError, first_line
+from aneforge.errors import AneforgeError, LoadError, first_line, shortened, shown
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip archive can name: the same content gives the same bytes
 
@@ -120,10 +125,31 @@ def write_archive(path: str | Path, entries: Iterable[tuple[str, Callable[[IO[by
     """An uncompressed zip archive; an entry is a name and what writes it. The same entries give the same bytes."""
     with written_file(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, write in entries:
-            info = zipfile.ZipInfo(name.replace("\0", "\\x00"), _EPOCH)
+            info = _Entry(name.replace("\0", "\\x00"), _EPOCH)
             info.external_attr = 0o600 << 16
             with archive.open(info, "w", force_zip64=True) as entry:
                 write(entry)
+
+
+class _Entry(zipfile.ZipInfo):
+    """An entry whose header has the same bytes on every Python: up to 3.10 large sizes are written another way."""
+
+    def FileHeader(self, zip64: bool | None = None) -> bytes:  # noqa: N802 - the library's name
+        try:
+            name, flags = self.filename.encode("ascii"), self.flag_bits
+        except UnicodeEncodeError:
+            name, flags = self.filename.encode("utf-8"), self.flag_bits | _UTF8
+        known = (0, 0, 0) if flags & _SIZES_FOLLOW else (self.CRC, self.compress_size, self.file_size)
+        self.extract_version = self.create_version = _ZIP64
+        year, month, day, hour, minute, second = self.date_time
+        moment = hour << 11 | minute << 5 | second // 2, (year - 1980) << 9 | month << 5 | day
+        extra = struct.pack("<HHQQ", 1, 16, known[2], known[1])
+        head = (b"PK\3\4", _ZIP64, flags, self.compress_type, *moment, known[0], _LARGE, _LARGE, len(name), len(extra))
+        return struct.pack("<4s5H3L2H", *head) + name + extra
+
+
+_UTF8, _SIZES_FOLLOW = 0x800, 0x08
+_ZIP64, _LARGE = 45, 0xFFFFFFFF
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -200,6 +226,7 @@ class Budget:
 LIMITS: dict[str, Budget] = {
     "unpacked_bytes": Budget(32 << 30, "bytes that one archive (saved graph, .npz, .pt2) unpacks to"),
     "archive_ratio": Budget(200, "bytes that one byte of a compressed entry of an archive unpacks to"),
+    "unpacked_files": Budget(10_000, "files that one uploaded archive unpacks to"),
     "folded_bytes": Budget(2 << 30, "bytes of constants computed while a file is read, beyond 8 times its size"),
     "folded_work": Budget(10_000_000_000, "numbers read, multiplied or written to compute constants"),
     "nodes": Budget(250_000, "nodes walked, with functions, branches and loops written out"),
@@ -270,6 +297,53 @@ def check_archive(archive: zipfile.ZipFile, where: str) -> None:
             ratio = -(-info.file_size // max(1, info.compress_size))
             spend("archive_ratio", ratio, f"{where}: entry {info.filename!r}")
     spend("unpacked_bytes", total, where)
+
+
+def entry_of(archive: zipfile.ZipFile, name: str, where: str) -> bytes:
+    """One entry of an archive. ``LoadError`` where it is encrypted, cut off, or packed in a way that nobody reads."""
+    try:
+        return archive.read(name)
+    except KeyError:
+        raise LoadError(f"{where}: has no entry {shown(name)!r}") from None
+    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, MemoryError, *_BAD_ARCHIVE) as error:
+        raise LoadError(f"{where}: entry {shortened(shown(name))!r} cannot be read ({first_line(error)})") from None
+
+
+_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, struct.error)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# NumPy reads the header of an array with Python's own parser, and that of Python 3.11 counts its depth for all threads
+# together: two that parse at a time raise SystemError.
+_header_lock = Lock()
+
+
+def array_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether the first axis runs fastest, and type of an array in NumPy's format, read from its beginning."""
+    try:
+        with _header_lock:
+            version = np.lib.format.read_magic(stream)
+            shape, is_fortran, dtype = _HEADERS[version](stream)
+    except KeyError:
+        raise LoadError(
+            f"{where}: an array in a version of NumPy's format that is not supported; write it with np.save"
+        ) from None
+    except Exception as error:  # the header is parsed as Python: syntax, tokens, recursion, types
+        raise LoadError(f"{where}: not an array in NumPy's format ({first_line(error)})") from None
+    if dtype.hasobject or any(extent < 0 for extent in shape):
+        raise LoadError(f"{where}: not an array of numbers; write it with np.save")
+    return shape, is_fortran, dtype
+
+
+def array_of(content: bytes, where: str) -> np.ndarray:
+    """The array that a file in NumPy's format holds, not to be written to. Nothing larger than the file is made."""
+    stream = io.BytesIO(content)
+    shape, is_fortran, dtype = array_header(stream, where)
+    count, begin = math.prod(shape), stream.tell()
+    if count * dtype.itemsize != len(content) - begin:
+        raise LoadError(
+            f"{where}: an array of {list(shape)} {dtype} takes {count * dtype.itemsize:,} bytes, and the file has "
+            f"{len(content) - begin:,}"
+        )
+    return np.frombuffer(content, dtype, count, begin).reshape(shape, order="F" if is_fortran else "C")
 
 
 def regular_file(path: str | Path, where: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
@@ -55,6 +56,11 @@ def pairs(rows: Iterable[tuple[str, str, str]], indent: int = 2) -> str:
         f"{' ' * indent}{name.ljust(width)}  {value.ljust(value_width)}  {label}".rstrip()
         for name, value, label in listed
     )
+
+
+def whole_number(words: str) -> int | None:
+    """The number that a text is, or None: digits of other scripts and numbers of many digits are none."""
+    return int(words) if re.fullmatch("[0-9]{1,18}", words) else None
 
 
 def plural(number: int, what: str) -> str:

@@ -261,6 +261,10 @@ QUESTIONS = [
 GRADCHECK = "target inputs params loss loss_scale samples seed tolerance dims function progress"
 SPLIT = "target context weights runtime os dims function progress"
 STEPS = "target steps inputs mode seed dims function progress"
+EVALUATION = (
+    "target metric reference mode samples labels preprocess compress calibration out shard strict explain device dims "
+    "function progress"
+)
 PARITY = "target logits test seed progress options"
 ELSEWHERE = {
     # A system or a runtime that is not known is refused, and both change verdicts: tests/test_systems.py.
@@ -273,6 +277,8 @@ ELSEWHERE = {
     ("estimate_all", "runtime"): "tests/test_systems.py",
     ("estimate_all", "machine"): "tests/test_cost_errata.py",
     ("estimate_all", "copy_gbs"): "tests/test_cost_errata.py",
+    **{("evaluate_model", name): "tests/test_evaluate.py" for name in EVALUATION.split()},
+    ("evaluate", "single"): "tests/test_evaluate.py",
     ("compile", "build_dir"): "test_files_are_written",
     ("compile", "validate"): "test_validation_runs",
     ("compile", "_check_precision"): "test_precision_is_checked",

@@ -107,7 +107,7 @@ def set_manifest(entries, **values):
         (lambda entries: entries.update({"program.mlir": entries["program.mlir"] + b" "}), "other bytes"),
         (lambda entries: set_manifest(entries, inputs=[{}]), "cannot be read"),
         (lambda entries: entries.update({"program.json": b"[]"}), "version None"),
-        (lambda entries: entries.update({"program.json": b"{"}), "not a program"),
+        (lambda entries: entries.update({"program.json": b"{"}), "not JSON"),
     ],
 )
 def test_a_changed_archive_is_refused(saved, change, message):

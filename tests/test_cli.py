@@ -225,7 +225,12 @@ def test_the_examples_are_checked_on_all_chips(name):
 
 @pytest.mark.parametrize(
     ("contents", "told"),
-    [("{", "not valid JSON"), ("{}", "'rows'"), ('{"rows": [{"op": 3}]}', "missing"), (None, "cannot be read")],
+    [
+        ("{", "not JSON"),
+        ("{}", "'rows'"),
+        ('{"rows": [{"op": 3}]}', "rows[0].op' is 3, not a text"),
+        (None, "cannot be read"),
+    ],
 )
 def test_measure_gate_refuses_bad_files(tmp_path, contents, told):
     path = tmp_path / "rows.json"

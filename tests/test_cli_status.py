@@ -39,6 +39,7 @@ PLAN = [{"operatorName": "relu", "preferredComputeDevice": "cpu"}]
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(NET)
+    np.savez("samples.npz", x=np.ones((2, 1, 4, 6, 6), np.float32))
     np.savez("data.npz", x=np.ones((4, 4, 6, 6), np.float32))
     for name in ("a.hwx", "conv.hwx"):
         shutil.copy(ROOT / "examples" / "conv.hwx", name)
@@ -80,6 +81,8 @@ FINE = {
     "compare": "compare net.py --target m1,m5",
     "train": "train net.py:loss --data data.npz --steps 2 -o run.ckpt",
     "gradcheck": "gradcheck net.py:loss --target m1 --samples 1",
+    "evaluate run": "evaluate net.py --data samples.npz --target m1 --out scores",
+    "evaluate merge": "evaluate merge scores",
     "estimate": "estimate net.py --target m1 --changes 0",
     "plot": "plot net.py chips --target m1 -o x.svg",
     "contribute": "contribute plan.json --target m1 --os 'macOS 26.1' -o rows.json",
@@ -96,6 +99,7 @@ FINE = {
     "sweep diff": "sweep diff results results",
 }
 BEFORE = {
+    "evaluate merge": [FINE["evaluate run"]],
     "opt": ["lower net.py -o net.mlir"],
     "ci check": ["ci record net.py --target m1 --skip numerics"],
     "sweep merge": [FINE["sweep run"]],

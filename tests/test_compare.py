@@ -229,9 +229,9 @@ def test_the_first_step_that_is_not_finite_is_the_earliest_of_all_samples():
     [((4, 10), 1), ((2, 3, 7), 2), ((6,), 0), ((4, 1), None), ((1, 8, 1, 1), 1), ((1, 8, 2, 1), None), ((), None)],
 )
 def test_where_scores_lie(shape, axis):
-    from aneforge.study.comparison import _score_axis
+    from aneforge.study.comparison import score_axis
 
-    assert _score_axis(shape) == axis
+    assert score_axis(shape) == axis
 
 
 def test_top1_counts_rows_with_the_same_winner():

@@ -152,8 +152,8 @@ def test_a_saved_report_holds_no_path_of_this_machine(detector):
     [
         (lambda document: document.pop("chips"), "no 'chips' in it"),
         (lambda document: document.update(schema=99), "its schema is 99"),
-        (lambda document: document["ops"][0].update(extra=1), "OpRow has no 'extra'"),
-        (lambda document: document.update(ops=3), "not iterable"),
+        (lambda document: document["ops"][0].update(extra=1), "'ops[0]' has 'extra', which is not known"),
+        (lambda document: document.update(ops=3), "'ops' is 3, not a list"),
     ],
 )
 def test_a_damaged_report_is_refused(detector, change, told, tmp_path):

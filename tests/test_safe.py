@@ -180,6 +180,9 @@ def status_of(monkeypatch, capsys, failure):
         (AneforgeError(f"no {EVIL}"), 2, f"aneforge: no {SAFE}\n"),
         (PermissionError(13, "Permission denied", "m.onnx"), 2, "aneforge: m.onnx: Permission denied\n"),
         (MemoryError(), 2, "aneforge: not enough memory"),
+        (ImportError("x.so: failed to map segment from shared object"), 2, "aneforge: not enough memory"),
+        (ImportError("x.so: undefined symbol: y", name="x"), 2, "cannot be loaded (x.so: undefined symbol: y)"),
+        (ImportError("cannot import name", name="aneforge.x"), 3, "please report"),
         (KeyError("y\nz"), 3, "aneforge: internal error in aneforge/cli/__init__.py:"),
         (RecursionError("too deep"), 3, "please report"),
         (KeyboardInterrupt(), 130, ""),
@@ -597,3 +600,12 @@ RELU = helper.make_node("Relu", ["x"], ["y"], name="n")
 def test_what_breaks_the_standard_is_refused(held, words):
     with pytest.raises(LoadError, match=words):
         onnx_graph(held)
+
+
+def test_a_python_file_is_not_blamed_for_a_machine_without_memory(tmp_path, monkeypatch, capsys):
+    (tmp_path / "net.py").write_text("raise ImportError('x.so: cannot allocate memory in static TLS block')\n")
+    monkeypatch.setattr(sys, "argv", ["aneforge", "check", str(tmp_path / "net.py"), "--target", "m1"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith("aneforge: not enough memory")

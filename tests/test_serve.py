@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -227,6 +228,72 @@ def test_a_slow_upload_ends(started, monkeypatch):
         answer = raw.recv(4000)
     assert answer.startswith(b"HTTP/1.1 408")
     assert client.server.jobs.folder.uploads() == []
+
+
+def test_an_upload_below_the_least_rate_ends(started, monkeypatch):
+    monkeypatch.setattr(server_module, "_WINDOW", 0.2)
+    client = started()
+    with socket.create_connection(("127.0.0.1", client.server.port), timeout=30) as raw:
+        head = f"PUT /models/a.onnx HTTP/1.1\r\nHost: 127.0.0.1:{client.server.port}\r\nContent-Length: 100\r\n\r\n"
+        raw.sendall(head.encode())
+        raw.settimeout(0.05)
+        answer = b""
+        for _ in range(99):
+            try:
+                raw.sendall(b"x")
+                answer += raw.recv(4000)
+            except TimeoutError:
+                continue
+            if answer:
+                break
+    assert b"below the least rate" in answer
+    assert client.server.jobs.folder.uploads() == []
+
+
+def test_connections_that_send_no_request_do_not_shut_others_out(started, monkeypatch):
+    monkeypatch.setattr(server_module, "_HEAD_PATIENCE", 0.3)
+    client = started()
+    silent = [socket.create_connection(("127.0.0.1", client.server.port), timeout=30) for _ in range(80)]
+    try:
+        silent[0].sendall(b"GET / HT")
+        deadline = time.monotonic() + 20
+        answered = False
+        while time.monotonic() < deadline and not answered:
+            try:
+                answered = client.ask("GET", "/", Host=f"localhost:{client.server.port}")[0] == 200
+            except OSError:
+                time.sleep(0.1)
+        assert answered
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_an_upload_that_comes_in_counts(started):
+    client = started()
+    jobs = client.server.jobs
+    with contextlib.ExitStack() as arriving:
+        for _ in range(jobs._most_open):
+            arriving.enter_context(jobs.arrival())
+        assert client.json("PUT", "/models/net.onnx", b"x")[0] == 503
+    assert client.json("PUT", "/models/net.onnx", b"x")[0] == 201
+
+
+def test_messages_do_not_say_where_uploads_lie(started):
+    client = started()
+    job, _ = client.upload("net.onnx", b"not a model")
+    assert job["state"] == "failed"
+    assert str(client.server.jobs.folder.place) not in job["error"]
+    assert "net.onnx" in job["error"]
+    job, _ = client.upload("net.zip", zipped({"a/net.onnx": b"no model"}))
+    assert str(client.server.jobs.folder.place) not in job["error"]
+
+
+def test_an_archive_of_very_many_files_is_refused(tmp_path):
+    (tmp_path / "many.zip").write_bytes(zipped({f"{number}.txt": b"" for number in range(10_001)}))
+    with pytest.raises(LoadError, match="over the budget unpacked_files"):
+        unpack(tmp_path / "many.zip", tmp_path / "unpacked")
+    assert not (tmp_path / "unpacked").exists()
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(started):

@@ -14,7 +14,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ except ImportError:
 from aneforge.chips import store
 from aneforge.chips.names import target as find_target
 from aneforge.cost.constants import physique_of
+from aneforge.reports.workers import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
@@ -139,10 +142,15 @@ class Fit:
     def without(self, keys: Sequence[str], x: np.ndarray, of: np.ndarray) -> np.ndarray:
         """The error of every row among ``of`` when all rows of its key are left out of the fit."""
         owned, found = np.array(keys), np.full(len(self.rows), np.nan)
-        for key in sorted(set(owned[of])):
-            out = owned == key
-            found[out] = self.errors(self.settled(self.solved(x, ~out, 6), ~out))[out]
+        parts = [owned == key for key in sorted(set(owned[of]))]
+        parts.sort(key=np.count_nonzero, reverse=True)
+        with ProcessPoolExecutor(cores(), get_context("fork")) as pool:  # a fork has the rows already
+            for out, errors in zip(parts, pool.map(partial(self._errors_without, x), parts), strict=True):
+                found[out] = errors[out]
         return found
+
+    def _errors_without(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+        return self.errors(self.settled(self.solved(x, ~out, 6), ~out))
 
     def settled(self, fitted: np.ndarray, kept: np.ndarray | None = None) -> np.ndarray:
         """The unknowns as they are shipped: what few of the rows tell is replaced by what others tell."""

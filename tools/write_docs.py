@@ -18,6 +18,7 @@ from docpages.commands import commands
 from docpages.containers import containers
 from docpages.devices import devices
 from docpages.errors import errors
+from docpages.reliability import reliability
 from docpages.rooms import rooms
 from docpages.rules import rules
 from docpages.unknowns import unknowns
@@ -46,6 +47,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/devices.md": generated(devices),
     "reference/errors.md": generated(errors),
     "reference/unknowns.md": generated(unknowns),
+    "reference/reliability.md": generated(reliability),
     "reference/rooms.md": generated(rooms),
     "reference/rules.md": generated(rules),
     "reference/validators.md": generated(validators),

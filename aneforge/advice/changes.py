@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, fsum
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def stored_weights(bench: Workbench) -> Iterator[Proposal]:
             if storage.name == "sparse" or (storage.palette_bits and expands):
                 continue
             gains = _gains_of_bytes(bench, chip, storage, layers)
-            gain = sum(gains.values())
+            gain = fsum(gains.values())
             family = "palette" if storage.palette_bits else "int8"
             if gain > best.get(family, (0.0,))[0]:
                 best[family] = gain, storage, gains
@@ -112,7 +112,7 @@ def other_forms(bench: Workbench) -> Iterator[Proposal]:
         best: dict[str, tuple[float, list[Places]]] = {}
         for form in forms:
             gaining = [places for places in standing if places.form is form and gains[places].get(chip, 0.0) > 0]
-            gain = sum(gains[places][chip] for places in gaining)
+            gain = fsum(gains[places][chip] for places in gaining)
             if gain > best.get(form.kind, (0.0,))[0]:
                 best[form.kind] = gain, gaining
         for gain, gaining in best.values():
@@ -160,7 +160,7 @@ def _standing(
         names = [bench.names[uid] for uid in covered(site)]
         for chip in places.chips:
             layers = {number: us for name in names for number, us in layer_us[chip].get(name, {}).items()}
-            standing[chip] += sum(layers.values())
+            standing[chip] += fsum(layers.values())
     return standing
 
 
@@ -204,7 +204,7 @@ def native_layers_on_host(bench: Workbench) -> Iterator[Proposal]:
         empty, constants = Ports(0.0, 0.0), estimate.basis.constants
         once, twice = (float(call_us(bench.scope, 0.0, empty, constants, calls)) for calls in (1, 2))
         sources = {bench.names[node.uid] for node in nodes}
-        layers = sum(layer.us for layer in estimate.layers if not sources.isdisjoint(layer.sources))
+        layers = fsum(layer.us for layer in estimate.layers if not sources.isdisjoint(layer.sources))
         starts = (twice - once) * (estimate.calls - len(split.programs))
         ops = ", ".join(dict.fromkeys(plain_name(node) for node in nodes))
         yield Proposal(

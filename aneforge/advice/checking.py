@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class Checker:
         samples: Iterable[Mapping[str, np.ndarray]],
         mode: str | None = None,
     ) -> None:
-        flops = sum(layer.flops for layer in estimate.layers)
+        flops = fsum(layer.flops for layer in estimate.layers)
         self.mode = mode or ("exact" if flops <= _EXACT_FLOPS else "fast")
         self._untouched = untouched
         self.samples = list(samples)

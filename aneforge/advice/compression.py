@@ -241,6 +241,7 @@ class _ChipAdviser:
         self.check = Checker(self.split, self.estimate, judge, question.mode)
         self.proposals: dict[str, list[Proposal]] = {}
         self.options: dict[str, WeightOption] = {}
+        self._times: dict[str, dict[int, tuple[float, float]]] = {}
         self.graphs: dict[str, Graph] = {}
 
     def advice(self) -> ChipWeightAdvice:
@@ -319,6 +320,13 @@ class _ChipAdviser:
                 count = len(self.options) - len(others)
                 self._add(MIXED if count == 1 else f"{MIXED} {count}", line.at(choice)[0].graph, forms, "")
 
+    def _prices(self, storage: str, chip: str) -> Mapping[int, tuple[float, float]]:
+        """What each layer takes before and after it is stored so, by the node."""
+        if storage not in self._times:
+            prices = [price for proposal in self.proposals[storage] for price in proposal.prices(chip)]
+            self._times[storage] = {site.node.uid: (before, after) for site, before, after in reversed(prices)}
+        return self._times[storage]
+
     def _row(self, name: str) -> LayerForms:
         layer, (chip,) = self.weights.layers[name], self.study.chips
         listed = []
@@ -326,9 +334,7 @@ class _ChipAdviser:
             stored = self.weights.stored(name, storage)
             if stored is None:
                 continue
-            prices = (price for proposal in self.proposals[storage.name] for price in proposal.prices(chip))
-            own = (times for site, *times in prices if site.node.uid == layer.node.uid)
-            before, after = next(own, (None, None))
+            before, after = self._prices(storage.name, chip).get(layer.node.uid, (None, None))
             streams = self.options[storage.name].streams.get(name)
             error = self.weights.error(name, storage)
             listed.append(LayerInForm(storage.name, stored.stored_bytes, streams, after, before, error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from math import fsum
 from typing import Any
 
 from aneforge import text
@@ -107,7 +108,7 @@ def _vendor_us(study: Study, names: Iterable[str]) -> dict[str, float | None]:
     for name in names:
         parts = [vendor_estimate(program).us for program in splits[name].programs.values()]
         known = [part for part in parts if part is not None]
-        figures[name] = sum(known) if len(known) == len(parts) else None
+        figures[name] = fsum(known) if len(known) == len(parts) else None
     return figures
 
 

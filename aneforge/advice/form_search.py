@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any
 
 from aneforge.advice.checking import Checker, Deviation
@@ -242,7 +243,7 @@ class _Search:
                 times_at.setdefault(site.node.uid, {})[proposal] = after
         for proposal in proposals:
             prices = proposal.prices(self.name)
-            best = sum(min([before, *times_at[site.node.uid].values()]) for site, before, _ in prices)
+            best = fsum(min([before, *times_at[site.node.uid].values()]) for site, before, _ in prices)
             candidate = self.weigh(proposal, best)
             if not candidate.kept:  # a form that failed does not count for the others at its place
                 for site in proposal.sites:
@@ -255,7 +256,7 @@ class _Search:
         free = tuple(site for site in proposal.sites if not covered(site) & self.best.places)
         if not free:
             return self.candidate(proposal, proposal.sites, "its place is built another way already")
-        after_us = sum(after for *_, after in proposal.prices(self.name))
+        after_us = fsum(after for *_, after in proposal.prices(self.name))
         if after_us > self.limits.prune_factor * best:
             return self.candidate(proposal, free, f"pruned: {after_us:.1f} us there, the best form {best:.1f} us")
         if self.tried >= self.limits.budget:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -140,13 +141,16 @@ def _in_order(proposals: Sequence[Proposal], chip: str) -> list[FormStep]:
             if before > after:
                 step = FormStep(site, proposal.name, before - after, _spoiled(site))
                 ladders.setdefault(site.node.uid, []).append(step)
-    waiting = {uid: _rungs(steps) for uid, steps in ladders.items()}
-    at: dict[int, FormStep] = {}
+    rungs = {uid: _rungs(steps) for uid, steps in ladders.items()}
     order: list[FormStep] = []
-    while any(waiting.values()):
-        uid = min((uid for uid, steps in waiting.items() if steps), key=lambda uid: _worth(uid, waiting, at))
-        at[uid] = waiting[uid].pop(0)
-        order.append(at[uid])
+    waiting = [(_worth(None, steps[0]), uid, 0) for uid, steps in rungs.items()]
+    heapify(waiting)
+    while waiting:
+        _, uid, place = heappop(waiting)
+        step, above = rungs[uid][place], rungs[uid][place + 1 : place + 2]
+        order.append(step)
+        if above:
+            heappush(waiting, (_worth(step, above[0]), uid, place + 1))
     return order
 
 
@@ -159,12 +163,11 @@ def _rungs(steps: Sequence[FormStep]) -> list[FormStep]:
     return rungs
 
 
-def _worth(uid: int, waiting: dict[int, list[FormStep]], at: dict[int, FormStep]) -> tuple[float, int]:
+def _worth(before: FormStep | None, step: FormStep) -> float:
     """Error added for each microsecond saved; the smaller, the sooner."""
-    step, before = waiting[uid][0], at.get(uid)
     saved = step.saved - (before.saved if before else 0.0)
     spoiled = step.spoiled - (before.spoiled if before else 0.0)
-    return spoiled / saved, uid
+    return spoiled / saved
 
 
 def _spoiled(site: Site) -> float:

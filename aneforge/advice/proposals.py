@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from math import fsum
 from typing import Any
 
 from aneforge.chips.assumed import compile_fact
@@ -157,7 +158,7 @@ class Proposal(AboutChange):
 
     def gain(self, chip: str) -> float:
         """What the places gain by themselves."""
-        return sum(before for _, before, _ in self.prices(chip)) - sum(after for *_, after in self.prices(chip))
+        return fsum(before for _, before, _ in self.prices(chip)) - fsum(after for *_, after in self.prices(chip))
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ SETTINGS = {
     "ANEFORGE_NO_CACHE": "1 imports every model file again, and stores nothing",
     "ANEFORGE_CACHE_DIR": "the folder of imported models",
     "ANEFORGE_CACHE_SIZE": "how many bytes of imported models are kept (2G)",
+    "CXX": "the compiler by which the tests run kernels of a GPU on the CPU (c++)",
     "ANEFORGE_TRACEBACK": "1 prints the Python traceback of an error",
     **{f"ANEFORGE_MAX_{name.upper()}": f"limit of a model file: {limit.counts}" for name, limit in LIMITS.items()},
     "XDG_CACHE_HOME": "the folder of caches, if ANEFORGE_CACHE_DIR is not set",

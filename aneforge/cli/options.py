@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, shortened
+from aneforge.text import whole_number
 
 if TYPE_CHECKING:
     from aneforge.graph.graph import Graph
@@ -75,15 +76,15 @@ def _asked(options: Sequence[str]) -> dict[str, int | tuple[int, int]]:
     asked: dict[str, int | tuple[int, int]] = {}
     for option in options:
         name, _, size = option.rpartition("=")
-        first, dots, last = size.partition("..")
-        is_number = first.isdigit() and int(first) >= 1 and (last.isdigit() or not dots)
-        if not name or not is_number:
-            raise AneforgeError(f"--dim {option}: the form is NAME=SIZE. Write for instance --dim batch=1.")
-        if dots and int(last) < int(first):
+        words, dots, end = size.partition("..")
+        first, last = whole_number(words), whole_number(end if dots else words)
+        if not name or not first or last is None:
+            raise AneforgeError(f"--dim {shortened(option)}: the form is NAME=SIZE. Write for instance --dim batch=1.")
+        if last < first:
             raise AneforgeError(
                 f"--dim {option}: the range ends before it begins. Write --dim {name}={last}..{first}."
             )
-        asked[name] = (int(first), int(last)) if dots and int(last) > int(first) else int(first)
+        asked[name] = (first, last) if last > first else first
     return asked
 
 

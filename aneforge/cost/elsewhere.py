@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import fsum, sqrt
 from typing import Any
 
 from aneforge.chips import store
@@ -74,10 +74,10 @@ def _band(
     share: tuple[float, float],
     choice: str,
 ) -> UnitBand:
-    flops = sum(layer.flops for layer in estimate.layers)
-    moved = sum(layer.traffic for layer in estimate.layers)
+    flops = fsum(layer.flops for layer in estimate.layers)
+    moved = fsum(layer.traffic for layer in estimate.layers)
     # Weights that are read for few columns come from memory on any unit; activations may stay in its caches.
-    weights = sum(layer.traffic for layer in estimate.layers if layer.bound == "weights")
+    weights = fsum(layer.traffic for layer in estimate.layers if layer.bound == "weights")
     (slow, fast), (least, most), (narrow, wide) = share, rates["tflops"], rates["memory"]
     low = start[0] + max(flops / (fast * most * 1e6), weights / (wide * 1e3))
     high = start[1] + flops / (slow * least * 1e6) + moved / (slow * narrow * 1e3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -109,7 +110,7 @@ class Estimate:
     def host_us(self) -> tuple[float, float]:
         """The host's part, at least and at most."""
         host = [part.interval for part in self.parts if part.device == "host"]
-        return sum(low for low, _ in host), sum(high for _, high in host)
+        return fsum(low for low, _ in host), fsum(high for _, high in host)
 
     def in_words(self) -> str:
         """What a split model's time is made of, in a sentence; empty where it is one program."""
@@ -118,8 +119,9 @@ class Estimate:
         engine, host = ([part for part in self.parts if part.device == device] for device in ("engine", "host"))
         low, high = self.host_us
         on_engine = f"{len(engine)} region{'' if len(engine) == 1 else 's'} on the engine"
+        engine_us = fsum(part.us for part in engine)
         return (
-            f"{on_engine}, {len(host)} on the host: {sum(part.us for part in engine):,.0f} us for the engine's calls, "
+            f"{on_engine}, {len(host)} on the host: {engine_us:,.0f} us for the engine's calls, "
             f"{low:,.0f} to {high:,.0f} us on the host (assumed rates, U75), {self.crossings_us:,.0f} us for "
             f"{self.crossings} change{'' if self.crossings == 1 else 's'} of device"
         )
@@ -127,7 +129,7 @@ class Estimate:
     @property
     def engine_us(self) -> float:
         """Microseconds of all layers, without the call around them."""
-        return sum(layer.us for layer in self.layers)
+        return fsum(layer.us for layer in self.layers)
 
     def interval_of(self, us: float, inputs: int = 1) -> tuple[float, float]:
         """Between which times a call lies that takes ``us`` for ``inputs`` times the layers of this one."""
@@ -168,9 +170,9 @@ class Estimate:
     def shares(self) -> dict[str, float]:
         """Where the time of a call goes, in microseconds, the largest part first: the engine's by what bounds it,
         ``call`` (starting programs and copying), ``crossings`` and ``host``."""
-        host = sum(part.us for part in self.parts if part.device == "host")
+        host = fsum(part.us for part in self.parts if part.device == "host")
         around = {"host": host, "crossings": self.crossings_us}
-        around["call"] = self.us - self.engine_us - sum(around.values())
+        around["call"] = self.us - self.engine_us - fsum(around.values())
         parts = {name: us for name, us in {**self.bounds(), **around}.items() if us > 0}
         return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
@@ -224,13 +226,13 @@ def estimate_program(
     basis = with_copies(basis_of(target or program.target), copy_gbs)
     layers = _side_by_side(_alone(program, basis, scope in CONVERTED), program.steps)
     calls = _calls(program, scope)
-    us = float(call_us(scope, sum(layer.us for layer in layers), ports_of(program, stay), basis.constants, calls))
+    us = float(call_us(scope, fsum(layer.us for layer in layers), ports_of(program, stay), basis.constants, calls))
     return Estimate(us, basis.interval(us, scope, _shares(us, layers)), scope, layers, calls, basis)
 
 
 def _shares(us: float, layers: Sequence[LayerEstimate]) -> CallShares:
-    engine_us = sum(layer.us for layer in layers)
-    return CallShares.of(us, engine_us, sum(layer.us for layer in layers if layer.of_attention))
+    engine_us = fsum(layer.us for layer in layers)
+    return CallShares.of(us, engine_us, fsum(layer.us for layer in layers if layer.of_attention))
 
 
 def _calls(program: Program, scope: str) -> int:
@@ -261,7 +263,7 @@ def engine_and_call_us(
 ) -> tuple[float, float]:
     """The engine's time and the whole call's with these constants, without an estimate of each layer."""
     us_of, (_, kind_of) = _times(program, known, scope in CONVERTED).us.tolist(), demands_of(program)
-    engine_us = sum([max([us_of[kind_of[place]] for place in step]) for step in program.steps])
+    engine_us = fsum([max([us_of[kind_of[place]] for place in step]) for step in program.steps])
     calls = _calls(program, scope)
     return engine_us, float(call_us(scope, engine_us, ports_of(program, stay), known, calls))
 

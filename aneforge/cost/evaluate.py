@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import fsum
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from aneforge.cost.calls import CONVERTED, SCOPES, Ports, call_us, short_rows
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, columns_of, times_of
 from aneforge.cost.work import RowError, Work, more_calls, work_of_row
+from aneforge.documents import Misshapen, read_json, typed
 from aneforge.errors import AneforgeError
 
 NOT_FITTED = frozenset(
@@ -129,7 +130,7 @@ def figures(rows: Sequence[Mapping[str, Any]], predicted: Callable[[Mapping[str,
     return Figures(
         len(rows),
         100 * median(sizes),
-        100 * sum(sizes) / len(sizes),
+        100 * fsum(sizes) / len(sizes),
         100 * sizes[place],
         factors[place],
         100 * median(errors),
@@ -159,14 +160,14 @@ def _rank_within_sources(rows: Sequence[Mapping[str, Any]], pairs: Sequence[tupl
         groups.setdefault(row.get("source"), []).append(pair)
     large = [group for group in groups.values() if len(group) >= 4]
     total = sum(len(group) for group in large)
-    return sum(len(group) * _spearman(group) for group in large) / total if total else 1.0
+    return fsum(len(group) * _spearman(group) for group in large) / total if total else 1.0
 
 
 def _spearman(pairs: Sequence[tuple[float, float]]) -> float:
     one, two = (_ranks([pair[i] for pair in pairs]) for i in (0, 1))
     middle = (len(pairs) - 1) / 2
-    top = sum((a - middle) * (b - middle) for a, b in zip(one, two, strict=True))
-    scale = sum((a - middle) ** 2 for a in one) * sum((b - middle) ** 2 for b in two)
+    top = fsum((a - middle) * (b - middle) for a, b in zip(one, two, strict=True))
+    scale = fsum((a - middle) ** 2 for a in one) * fsum((b - middle) ** 2 for b in two)
     return top / scale**0.5 if scale else 1.0
 
 
@@ -187,19 +188,37 @@ def _ranks(values: Sequence[float]) -> list[float]:
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
     """The rows of a file in the silicon schema."""
     file = Path(path)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AneforgeError(f"{file.name}: {error.strerror or error}") from None
-    except (UnicodeDecodeError, ValueError) as error:
-        raise AneforgeError(f"{file.name}: not JSON ({str(error).splitlines()[0]})") from None
+    document = read_json(file)
     rows = document.get("rows") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise AneforgeError(f"{file.name}: expected an object with a list of 'rows', as in train.json.")
     bad = next((i for i, row in enumerate(rows) if not _is_time(row.get("latency_us"))), None)
     if bad is not None:
         raise AneforgeError(f"{file.name}: row {bad} has no latency_us to compare with. Add it, in microseconds.")
+    try:
+        typed(list[_TimedRow], rows, "rows")
+    except Misshapen as error:
+        raise AneforgeError(f"{file.name}: {error}") from None
     return rows
+
+
+class _TimedRow(TypedDict, total=False):
+    """What a row states besides its layers, which are checked where they are timed."""
+
+    latency_us: float
+    chip: str | None
+    target: str | None
+    scope: str | None
+    source: str | None
+    op_class: str | None
+    quality: str | None
+    inputs: list[list[int]] | None
+    outputs: list[list[int]] | None
+    in_bytes: float | None
+    out_bytes: float | None
+    dispatches: int | None
+    engines_used: int | None
+    flops: float | None
 
 
 def _is_time(value: Any) -> bool:

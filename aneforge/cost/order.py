@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import fsum
 from typing import NamedTuple
 
 from aneforge.chips import store
@@ -94,7 +95,7 @@ def _why(older: Timed, newer: Timed) -> str:
         return "another part of the model runs on the host"
 
     def us(constants: Constants, programs: Sequence[Program] = newer.programs) -> float:
-        return sum(engine_and_call_us(program, constants, scope)[1] for program in programs)
+        return fsum(engine_and_call_us(program, constants, scope)[1] for program in programs)
 
     gains = [(us(known) - us(_as_on(cause, older.estimate.basis, known)), cause) for cause in _CAUSES]
     gain, cause = max(gains, key=lambda pair: pair[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import log2, prod, sqrt
+from math import fsum, log2, prod, sqrt
 from typing import Any, NamedTuple
 
 from aneforge.chips.assumed import constant
@@ -162,9 +162,9 @@ def estimate_parts(
         timed.append(PartEstimate(part.number, "engine", part.ops, estimate.us, estimate.interval, estimate))
         layers += _numbered_from(len(layers), estimate.layers)
         calls += estimate.calls
-    low = sum(part.interval[0] for part in timed)
-    high = sum(part.interval[1] for part in timed) + crossings.us
-    us = sum(part.us for part in timed) + crossings.us
+    low = fsum(part.interval[0] for part in timed)
+    high = fsum(part.interval[1] for part in timed) + crossings.us
+    us = fsum(part.us for part in timed) + crossings.us
     return Estimate(
         us,
         (low, high),

@@ -23,11 +23,12 @@ from aneforge.chips.names import target as find_target
 from aneforge.compiler.lower import Port
 from aneforge.compiler.passes import PASSES, PassLog
 from aneforge.compiler.program import Program
+from aneforge.documents import parse_json
 from aneforge.engine.ir import Module
 from aneforge.engine.text import parse
 from aneforge.engine.verify import verify
 from aneforge.errors import AneforgeError, LoadError, first_line
-from aneforge.files import check_archive, regular_file, write_archive
+from aneforge.files import array_of, check_archive, entry_of, regular_file, write_archive
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
@@ -142,8 +143,8 @@ def read_program(file: Path) -> SavedProgram:
         with zipfile.ZipFile(regular_file(file, file.name)) as archive:
             check_archive(archive, file.name)
             manifest = _checked_manifest(archive, file.name)
-            module = parse(archive.read(_TEXT).decode("utf-8"))
-            weights = _read_weights(archive)
+            module = parse(entry_of(archive, _TEXT, file.name).decode("utf-8"))
+            weights = _read_weights(archive, file.name)
     except AneforgeError:
         raise
     except _DAMAGED as error:
@@ -175,7 +176,7 @@ def _checked_manifest(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     if _MANIFEST not in names:
         hint = "It is a saved graph; use af.load." if "graph.json" in names else "Save it again with Model.save."
         raise LoadError(f"{name}: has no {_MANIFEST}, so it is not a saved program. {hint}")
-    manifest = json.loads(archive.read(_MANIFEST))
+    manifest = parse_json(entry_of(archive, _MANIFEST, name), name)
     version = manifest.get("aneforge_program") if isinstance(manifest, dict) else None
     if version != VERSION:
         raise LoadError(
@@ -186,38 +187,33 @@ def _checked_manifest(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
         odd = sorted({*stated, _MANIFEST} ^ set(names)) or ["a name twice"]
         raise LoadError(f"{name}: the entries are not those that were written ({odd[0]}). Save it again.")
     for entry, digest in stated.items():
-        if hashlib.blake2b(archive.read(entry), digest_size=16).hexdigest() != digest:
+        if hashlib.blake2b(entry_of(archive, entry, name), digest_size=16).hexdigest() != digest:
             raise LoadError(f"{name}: {entry} has other bytes than were written. Save it again.")
     return manifest
 
 
-def _read_weights(archive: zipfile.ZipFile) -> dict[str, Weight]:
+def _read_weights(archive: zipfile.ZipFile, where: str) -> dict[str, Weight]:
     """Weights under the keys of the file. They are not shared with other programs: a stranger's key proves nothing."""
     weights: dict[str, Weight] = {}
     forms: dict[str, Any] = {}
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name in archive.namelist():
         if name.startswith(_WEIGHTS):
-            array = _array(archive, name)
+            array = array_of(entry_of(archive, name, where), f"{where}: {name}")
             if array.dtype != np.float16:
                 raise LoadError(f"{name}: a weight of {array.dtype}; expected float16")
             weights[Path(name).stem] = Weight(Path(name).stem, array)
         elif name.startswith(_ENCODED):
             key, part = name.removeprefix(_ENCODED).split("/")
             if part == "form.json":
-                forms[key] = json.loads(archive.read(name))
+                forms[key] = parse_json(entry_of(archive, name, where), where)
             else:
-                parts.setdefault(key, {})[Path(part).stem] = _array(archive, name)
+                content = entry_of(archive, name, where)
+                parts.setdefault(key, {})[Path(part).stem] = array_of(content, f"{where}: {name}")
     for key, form in forms.items():
         encoded = Encoded.from_parts(form, parts.get(key, {}))
         weights[key] = Weight(key, None, encoded.shape, partial(encoded.decode, np.float16), encoded)
     return weights
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    array = np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
-    array.setflags(write=False)
-    return array
 
 
 def _program(manifest: Mapping[str, Any], module: Module) -> Program:

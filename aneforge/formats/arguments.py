@@ -14,7 +14,7 @@ from typing import Any
 from aneforge.chips.chip import Target
 from aneforge.chips.names import DEFAULT, chip_list, one_chip
 from aneforge.compiler.compile import resolve_target
-from aneforge.errors import AneforgeError, ArgumentError, LoadError
+from aneforge.errors import AneforgeError, ArgumentError, LoadError, is_out_of_memory
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Node
 from aneforge.graph.tensor import Tensor
@@ -112,9 +112,11 @@ def _namespace(file: Path) -> dict[str, Any]:
     sys.path.insert(0, folder)
     try:
         return runpy.run_path(str(file), run_name="aneforge_model")
-    except AneforgeError:
+    except (AneforgeError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise MemoryError from None
         raise LoadError(f"{file.name}: the file failed when it was run: {type(error).__name__}: {error}") from None
     finally:
         sys.path.remove(folder)

@@ -23,6 +23,7 @@ FORMS = ("affine", "palette", "sparse", "blockwise", *FP8)
 SMALLEST_NORMAL = 2.0**-14
 """Below it fp16 loses digits."""
 _PARTS = ("codes", "scale", "zero_point", "table", "mask")
+_NEEDED = {"palette": ("table",), "sparse": ("mask",), **dict.fromkeys(FP8, ())}
 LARGE_PARTS = ("codes", "mask")
 """The parts that have a number for each weight, and are checked only when they are read."""
 _BITS = (1, 2, 3, 4, 6, 8)
@@ -135,6 +136,11 @@ class Encoded:
         return cls("sparse", _known_bits(bits), places.shape, kept, mask=places, table=lookup)._checked()
 
     def _checked(self) -> Encoded:
+        absent = [name for name in _NEEDED.get(self.form, ("scale",)) if getattr(self, name) is None]
+        if absent:
+            raise GraphError(f"a weight in the form {self.form} has no {absent[0]}; give one")
+        if self.form in ("affine", "blockwise", *FP8) and self.codes.shape != self.shape:
+            raise GraphError(f"codes of shape {list(self.codes.shape)} are not a weight of {list(self.shape)}")
         for name in ("scale", "zero_point"):
             part = getattr(self, name)
             if part is not None and not _divides(part.shape, self.shape):

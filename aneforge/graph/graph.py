@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 import json
 import math
 import zipfile
@@ -12,13 +11,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from threading import Lock
 from typing import IO, Any
 
 import numpy as np
 
-from aneforge.errors import GraphError, first_line
-from aneforge.files import check_archive, regular_file, write_archive
+from aneforge.documents import parse_json
+from aneforge.errors import GraphError, first_line, shortened, shown
+from aneforge.files import array_of, check_archive, entry_of, regular_file, write_archive
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
 from aneforge.graph.origins import FileNodes, Origin, Origins, derived_names
@@ -222,13 +221,13 @@ def load_graph(path: str | Path) -> Graph:
     try:
         with zipfile.ZipFile(regular_file(path, name)) as archive:
             check_archive(archive, name)
-            document = json.loads(archive.read("graph.json"))
+            document = parse_json(entry_of(archive, "graph.json", name), name)
             weights: dict[str, np.ndarray | Encoded] = {
-                Path(name).stem: _from_file(archive, name)
-                for name in archive.namelist()
-                if name.startswith("weights/")
+                Path(entry).stem: _from_file(archive, entry, name)
+                for entry in archive.namelist()
+                if entry.startswith("weights/")
             }
-            weights |= _encoded_weights(archive)
+            weights |= _encoded_weights(archive, name)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, MemoryError, *_DAMAGED) as error:
         raise GraphError(f"{name}: not an aneforge graph file ({first_line(error)})") from None
     return Graph.from_json(document, weights)
@@ -242,18 +241,11 @@ def _text_writer(document: Any) -> Callable[[IO[bytes]], object]:
     return lambda stream: stream.write(json.dumps(document).encode("utf-8"))
 
 
-# NumPy reads the header of an array with Python's own parser, and that of Python 3.11 counts its depth for all threads
-# together: two that parse at a time raise SystemError.
-_header_lock = Lock()
+def _from_file(archive: zipfile.ZipFile, entry: str, where: str) -> np.ndarray:
+    return array_of(entry_of(archive, entry, where), f"{where}: {shortened(shown(entry))}")
 
 
-def _from_file(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    stream = io.BytesIO(archive.read(name))
-    with _header_lock:
-        return np.load(stream, allow_pickle=False)
-
-
-def _encoded_weights(archive: zipfile.ZipFile) -> dict[str, Encoded]:
+def _encoded_weights(archive: zipfile.ZipFile, where: str) -> dict[str, Encoded]:
     """Weights in a compressed form: one folder for each, with the form and its arrays."""
     forms: dict[str, Any] = {}
     parts: dict[str, dict[str, np.ndarray]] = {}
@@ -262,9 +254,9 @@ def _encoded_weights(archive: zipfile.ZipFile) -> dict[str, Encoded]:
             continue
         _, key, file = name.split("/")
         if file == "form.json":
-            forms[key] = json.loads(archive.read(name))
+            forms[key] = parse_json(entry_of(archive, name, where), where)
         else:
-            parts.setdefault(key, {})[Path(file).stem] = _from_file(archive, name)
+            parts.setdefault(key, {})[Path(file).stem] = _from_file(archive, name, where)
     return {key: Encoded.from_parts(form, parts.get(key, {})) for key, form in forms.items()}
 
 

@@ -43,9 +43,8 @@ def causes_of(node: str, walks: Sequence[Walk], reached: bool = False) -> tuple[
 
 def _ways(node: str, walk: Walk, reached: bool) -> list[str]:
     ways: dict[str, None] = {}
-    for op in walk.module.ops:
-        if op.sources[-1:] == (node,) and op.layer is not None:
-            ways |= dict.fromkeys(_of_op(op, walk, reached))
+    for op in walk.layers_of.get(node, ()):
+        ways |= dict.fromkeys(_of_op(op, walk, reached))
     return list(ways)
 
 

@@ -7,8 +7,9 @@ out once for each form that its rule looks at: kind, attributes, types, weights 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from aneforge.engine.ir import Module, Op
 from aneforge.engine.spec import kinds_with
@@ -51,6 +52,15 @@ class Walk:
     module: Module
     values: Mapping[Op, Value]
     risks: tuple[Risk, ...] = ()
+
+    @cached_property
+    def layers_of(self) -> Mapping[str, Sequence[Op]]:
+        """The ops with a layer that end a node, by its name."""
+        by_node: dict[str, list[Op]] = {}
+        for op in self.module.ops:
+            if op.sources and op.layer is not None:
+                by_node.setdefault(op.sources[-1], []).append(op)
+        return by_node
 
 
 def walk(

@@ -42,7 +42,7 @@ def _opened(report: Report) -> tuple[Any, Any]:
         )
     try:
         import onnx
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(f"--format onnx needs the onnx package: {install_hint('onnx')}") from None
     try:
         return onnx, onnx.load(source, load_external_data=False)

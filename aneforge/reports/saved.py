@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import MISSING, fields
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict
 
+from aneforge.documents import Misshapen, read_json, typed
 from aneforge.errors import AneforgeError, first_line
 from aneforge.reports.document import SCHEMA, Report
 from aneforge.reports.rows import (
     ChangeRow,
     ChipRow,
     DivergenceRow,
-    FactRow,
     FindingRow,
-    LayerRow,
-    MeasuredRow,
     MeasuredTable,
     OpRow,
     ProgramRow,
-    RegionRow,
-    ReportRow,
     RiskRow,
-    StepRow,
     StoredRow,
-    WeightRow,
 )
 
 _PARTS = {
@@ -38,13 +31,7 @@ _PARTS = {
     "divergences": DivergenceRow,
     "stored": StoredRow,
 }
-_INSIDE: dict[type[ReportRow], dict[str, type[ReportRow]]] = {
-    ProgramRow: {"regions": RegionRow, "layers": LayerRow, "weights": WeightRow, "steps": StepRow, "facts": FactRow},
-    MeasuredTable: {"rows": MeasuredRow},
-}
-_EMPTY: dict[str, Any] = {"str": "", "tuple": (), "dict": {}, "int": 0, "float": 0.0}
 _MARKS = ("aneforge", "schema", *_PARTS)
-AnyRow = TypeVar("AnyRow", bound=ReportRow)
 
 
 def is_saved_report(path: str | Path) -> bool:
@@ -63,61 +50,85 @@ def is_saved_report(path: str | Path) -> bool:
 def read_report(path: str | Path) -> Report:
     """The report in a file that ``aneforge report MODEL -o NAME.json`` wrote."""
     file = Path(path)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AneforgeError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise AneforgeError(f"{path}: not JSON ({first_line(error)})") from None
+    document = read_json(file)
     try:
         return report_from_json(document)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+    except Misshapen as error:
         raise AneforgeError(
             f"{path}: not a saved report ({first_line(error)}). Write one with: aneforge report MODEL -o NAME.json"
         ) from None
 
 
 def report_from_json(document: Any) -> Report:
-    """The rows of a report again; ``ValueError`` where the document is something else."""
+    """The rows of a report again; ``Misshapen`` where the document is something else."""
     absent = [mark for mark in _MARKS if mark not in document] if isinstance(document, dict) else list(_MARKS)
     if absent:
-        raise ValueError(f"no {absent[0]!r} in it")
+        raise Misshapen(f"no {absent[0]!r} in it")
     if document["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {document['schema']}, and this version reads {SCHEMA}")
-    rows: dict[str, Any] = {name: tuple(_row(kind, row) for row in document[name]) for name, kind in _PARTS.items()}
+        raise Misshapen(f"its schema is {document['schema']}, and this version reads {SCHEMA}")
+    rows: dict[str, Any] = {
+        name: typed(tuple[kind, ...], document[name], f".{name}", empty=True) for name, kind in _PARTS.items()
+    }
+    head = typed(_Head, {**_EMPTY_HEAD, **document})
     measured = document.get("measured")
-    return Report(
+    report = Report(
         **rows,
-        model=document["model"],
-        scope=document["scope"],
-        risk_chips=tuple(document["risk_chips"]),
-        doubts=tuple(document["doubts"]),
-        divergence_note=document.get("divergence_note") or "",
-        stored_note=document.get("stored_note") or "",
-        max_abs=document.get("max_abs"),
-        measured=None if measured is None else _row(MeasuredTable, measured),
-        accuracy=document.get("accuracy"),
-        version=document["aneforge"],
+        model=head["model"],
+        scope=head["scope"],
+        risk_chips=head["risk_chips"],
+        doubts=head["doubts"],
+        divergence_note=head["divergence_note"] or "",
+        stored_note=head["stored_note"] or "",
+        max_abs=head["max_abs"],
+        measured=None if measured is None else typed(MeasuredTable, measured, ".measured", empty=True),
+        accuracy=head["accuracy"],
+        version=head["aneforge"],
     )
+    _check_numbers(report)
+    return report
 
 
-def _row(kind: type[AnyRow], values: dict[str, Any]) -> AnyRow:
-    """Rows leave empty fields out when they are written; here they come back."""
-    known = {part.name: part for part in fields(kind)}  # type: ignore[arg-type]
-    strange = [name for name in values if name not in known]
-    if strange:
-        raise ValueError(f"{kind.__name__} has no {strange[0]!r}")
-    inside = _INSIDE.get(kind, {})
-    made = {}
-    for name, part in known.items():
-        if name in values and name in inside:
-            made[name] = tuple(_row(inside[name], row) for row in values[name])
-        elif name in values:
-            made[name] = _frozen(values[name])
-        elif part.default is MISSING and part.default_factory is MISSING:
-            made[name] = _EMPTY.get(str(part.type).partition("[")[0].partition(" |")[0])
-    return kind(**made)
+class _Head(TypedDict):
+    aneforge: str
+    model: dict[str, Any]
+    scope: str
+    risk_chips: tuple[str, ...]
+    doubts: tuple[str, ...]
+    divergence_note: str | None
+    stored_note: str | None
+    max_abs: float | None
+    accuracy: dict[str, Any] | None
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+_EMPTY_HEAD = dict.fromkeys(("divergence_note", "stored_note", "max_abs", "accuracy"))
+
+
+def _check_numbers(report: Report) -> None:
+    """Rows name each other by number: every number must have a row."""
+    counts = {"operation": len(report.ops), "program": len(report.programs), "change": len(report.changes)}
+    named = [
+        *(("operation", number) for op in report.ops for number in op.inputs),
+        *(("operation", number) for row in report.findings for number in row.nodes),
+        *(("change", number) for row in report.findings for number in row.changes),
+        *(("operation", number) for row in (*report.risks, *report.divergences) for number in row.nodes),
+        *(("operation", number) for row in report.changes for number in row.nodes),
+        *(("program", chip.program) for chip in report.chips if chip.program is not None),
+        *(("operation", number) for program in report.programs for number in _ops_of(program)),
+        *(("operation", row.op) for row in (report.measured.rows if report.measured else ())),
+    ]
+    for what, number in named:
+        if not 0 <= number < counts[what]:
+            raise Misshapen(f"it names {what} {number} of {counts[what]}")
+    labels = {chip.name for chip in report.chips}
+    chips = [name for row in (*report.findings, *report.risks) for name in row.chips]
+    lost = [name for name in chips if name not in labels]
+    if lost:
+        raise Misshapen(f"it names chip {lost[0]!r}, of which it has no row")
+
+
+def _ops_of(program: ProgramRow) -> Iterator[int]:
+    for row in (*program.layers, *program.weights):
+        yield from row.sources
+    for region in program.regions:
+        yield from region.ops
+    yield from (step.op for step in program.steps)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import AneforgeError, ArgumentError, first_line
-from aneforge.files import check_archive, regular_file
+from aneforge.files import array_of, check_archive, entry_of, regular_file
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import promised_range
@@ -27,6 +27,10 @@ _MIDDLE = 2 * 65535  # of a sum of four 16-bit numbers
 _SPREAD = 37837.0  # its standard deviation, 65536 / sqrt(3)
 _FARTHEST = 3.47  # what the sum reaches at most, in standard deviations
 _AT_THE_ENDS = 1  # the second sample
+
+
+MOST_DRAWN = 1_000_000
+"""Samples from one seed: more are a typing error, and would be drawn for ever."""
 
 
 def drawn_inputs(graph: Graph, samples: int = 1, seed: int = SEED) -> Iterator[dict[str, Array]]:
@@ -95,6 +99,11 @@ def samples_of(
     """
     if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
         raise ArgumentError("samples", f"{samples!r} is not a count; give a whole number, 1 or more.")
+    if samples is not None and samples > MOST_DRAWN and inputs is None:
+        raise ArgumentError(
+            "samples",
+            f"{samples:,} is more than are drawn in one run; give at most {MOST_DRAWN:,}, or inputs of your own.",
+        )
     if inputs is None:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             raise ArgumentError("seed", f"{seed!r} is not a seed; give a whole number, 0 or more.")
@@ -136,11 +145,11 @@ def read_arrays(file: str) -> Sample:
                 raise ValueError("it is not an archive, as np.savez writes it")
             with zipfile.ZipFile(stream) as archive:
                 check_archive(archive, file)
-            stream.seek(0)
-            content = np.load(stream, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise ValueError("it contains one array without a name")
-            return {name: content[name] for name in content.files}
+                names = archive.namelist()
+                return {
+                    name.removesuffix(".npy"): array_of(entry_of(archive, name, file), f"{file}: {name}")
+                    for name in names
+                }
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, MemoryError) as error:
         raise AneforgeError(
             f"{file}: not a file of named arrays (.npz): {first_line(error)}. Write it with np.savez(file, x=array)."

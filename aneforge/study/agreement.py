@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, TypedDict
 
 from aneforge.chips import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.chips import target as target_of
@@ -22,6 +22,7 @@ from aneforge.compiler.legal.findings import VERDICTS as WORDS
 from aneforge.compiler.legal.findings import Finding
 from aneforge.compiler.legal.judge import judge, run_time_only
 from aneforge.compiler.legal.query import ROUTES, SYMBOLIC, Query, QueryError
+from aneforge.documents import Misshapen, typed
 from aneforge.engine.native import layer_types
 from aneforge.errors import UnknownNameError
 
@@ -334,7 +335,11 @@ def evaluate(rows: Iterable[Mapping[str, Any]], low: bool = False) -> Agreement:
     """Compare the gate with measured rows; rows of low confidence count only when ``low`` is set."""
     answers: list[tuple[Mapping[str, Any], str]] = []
     result = Agreement()
-    for row in rows:
+    for number, row in enumerate(rows):
+        try:
+            typed(_Row, row, f"rows[{number}]")
+        except Misshapen as error:
+            raise QueryError(str(error)) from None
         measured = _field(row, "verdict", str)
         if measured not in VERDICTS:
             raise QueryError(f"verdict: {measured!r} is not a verdict; choose one: {', '.join(VERDICTS)}")
@@ -362,6 +367,21 @@ def evaluate(rows: Iterable[Mapping[str, Any]], low: bool = False) -> Agreement:
             table[str(row.get(kind) or row.get("target") or "not named")].append(good)
         result.parts[kind] = {name: (sum(flags), len(flags)) for name, flags in table.items()}
     return result
+
+
+class _Row(TypedDict, total=False):
+    """The fields of a row that are names; its other fields are checked where the question is made of them."""
+
+    op: str
+    verdict: str
+    route: str | None
+    chip: str | None
+    target: str | None
+    tier: str | None
+    os: str | None
+    confidence: str | None
+    group: str | None
+    op_class: str | None
 
 
 def _share(flags: Iterable[bool]) -> float:

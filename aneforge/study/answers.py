@@ -174,7 +174,8 @@ class Answers:
         """By the identity of a graph, which its shelf keeps alive."""
         self._alike: dict[tuple[int, bytes], Shelf] = {}
         """By the number of nodes and the content; only of sizes that occurred twice."""
-        self._of_size: dict[int, list[Shelf]] = {}
+        self._unread: dict[int, list[Shelf]] = {}
+        """By the number of nodes: shelves whose content nobody has asked for yet."""
 
     def about(self, graph: Graph) -> Shelf:
         """The shelf of a graph, or of one that says the same."""
@@ -188,15 +189,16 @@ class Answers:
 
     def _equal_one(self, graph: Graph) -> Shelf | None:
         size = len(graph.nodes)
-        if size not in self._of_size:
+        if size not in self._unread:
             return None
-        for shelf in self._of_size[size]:
+        for shelf in self._unread[size]:
             self._alike.setdefault((size, _content(shelf)), shelf)
+        self._unread[size] = []
         return self._alike.get((size, content_of(graph)))
 
     def _new_one(self, graph: Graph) -> Shelf:
         shelf = self._shelves[id(graph)] = Shelf(graph, self)
-        self._of_size.setdefault(len(graph.nodes), []).append(shelf)
+        self._unread.setdefault(len(graph.nodes), []).append(shelf)
         self._nodes += len(graph.nodes)
         while self._nodes > self._most and len(self._shelves) > 1:
             self._forget(next(iter(self._shelves)))
@@ -206,10 +208,10 @@ class Answers:
         shelf = self._shelves.pop(identity)
         size = len(shelf.graph.nodes)
         self._nodes -= size
-        self._of_size[size].remove(shelf)
-        if not self._of_size[size]:
-            del self._of_size[size]
-        self._alike = {key: kept for key, kept in self._alike.items() if kept is not shelf}
+        if shelf in self._unread[size]:
+            self._unread[size].remove(shelf)
+        elif self._alike.get((size, _content(shelf))) is shelf:
+            del self._alike[size, _content(shelf)]
 
 
 def _content(shelf: Shelf) -> bytes:

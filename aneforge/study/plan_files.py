@@ -6,7 +6,6 @@ The JSON form uses the names of Core ML's own interface (``preferredComputeDevic
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from aneforge import text
-from aneforge.errors import AneforgeError, first_line
+from aneforge.documents import read_json
+from aneforge.errors import AneforgeError, LoadError
 from aneforge.text import short
 
 SCHEMA = 1
@@ -205,13 +205,9 @@ def read_plan(path: str | Path) -> ComputePlan:
     """The plan in a JSON file."""
     file = Path(path)
     try:
-        if file.is_file() and file.stat().st_size > _MOST_BYTES:
-            raise AneforgeError(f"{path}: {file.stat().st_size:,} bytes; a compute plan has at most {_MOST_BYTES:,}.")
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AneforgeError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise AneforgeError(f"{path}: not JSON ({first_line(error)}); expected {_SHAPE}") from None
+        document = read_json(file, _MOST_BYTES)
+    except LoadError as error:
+        raise AneforgeError(f"{error}; expected {_SHAPE}") from None
     return plan_from_json(document, str(path))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -309,10 +309,24 @@ def idle_regions(cut: Cut) -> Refusals:
     host alone, as masks of token ids are."""
     if len(cut.regions) < 2:
         return {}
+    made_by = {crossing.tensor.uid: crossing.source for crossing in cut.crossings}
+    read_by = {crossing.tensor.uid: crossing.readers for crossing in cut.crossings}
+    handed_out = {output.uid for output in cut.graph.outputs}
+
+    def is_for_host(region: Region) -> bool:
+        from_host = all(
+            port.dtype != "fp16" and port.uid in made_by and made_by[port.uid].device != ENGINE
+            for port in region.inputs
+        )
+        return from_host and all(
+            output.uid not in handed_out and all(reader.device != ENGINE for reader in read_by.get(output.uid, ()))
+            for output in region.outputs
+        )
+
     return {
         node.uid: Refusal(cut.names[node.uid], IDLE, reason)
         for region in cut.on_engine
-        if (reason := _why_idle(cut, region)) is not None
+        if (reason := _why_idle(region, is_for_host)) is not None
         for node in region.nodes
     }
 
@@ -321,19 +335,9 @@ def _multiplies(node: Tensor) -> bool:
     return node.is_a(GraphTrait.PRODUCT) or node.op == "sdpa"
 
 
-def _why_idle(cut: Cut, region: Region) -> str | None:
+def _why_idle(region: Region, is_for_host: Callable[[Region], bool]) -> str | None:
     if all(moves_only(node) or node.dtype == "bool" for node in region.nodes):
         return _IDLE_REASON
     if sum(node.size for node in region.nodes) > _FEW or any(_multiplies(node) for node in region.nodes):
         return None
-    made_by = {crossing.tensor.uid: crossing.source for crossing in cut.crossings}
-    read_by = {crossing.tensor.uid: crossing.readers for crossing in cut.crossings}
-    handed_out = {output.uid for output in cut.graph.outputs}
-    from_host = all(
-        port.dtype != "fp16" and port.uid in made_by and made_by[port.uid].device != ENGINE for port in region.inputs
-    )
-    for_host = all(
-        output.uid not in handed_out and all(reader.device != ENGINE for reader in read_by.get(output.uid, ()))
-        for output in region.outputs
-    )
-    return _FEW_REASON if from_host and for_host else None
+    return _FEW_REASON if is_for_host(region) else None

@@ -18,8 +18,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from aneforge.documents import parse_json
 from aneforge.errors import AneforgeError, LoadError, first_line
-from aneforge.files import check_archive, regular_file, write_archive
+from aneforge.files import array_of, check_archive, entry_of, regular_file, write_archive
 from aneforge.graph.graph import Graph
 from aneforge.train.optimisers import OptimiserState
 
@@ -135,7 +136,7 @@ def _digest(content: bytes) -> str:
 def _manifest(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     if _MANIFEST not in archive.namelist():
         raise LoadError(f"{name}: has no {_MANIFEST}, so it is not a checkpoint. Give a file that Trainer.save wrote.")
-    manifest = json.loads(archive.read(_MANIFEST))
+    manifest = parse_json(entry_of(archive, _MANIFEST, name), name)
     version = manifest.get("aneforge_checkpoint") if isinstance(manifest, dict) else None
     if version != VERSION:
         raise LoadError(f"{name}: a checkpoint of version {version!r}; this aneforge reads {VERSION}. Train it again.")
@@ -145,7 +146,7 @@ def _manifest(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
 
 
 def _read(archive: zipfile.ZipFile, entry: str, name: str, digest: str) -> np.ndarray:
-    content = archive.read(entry)
+    content = entry_of(archive, entry, name)
     if _digest(content) != digest:
         raise LoadError(f"{name}: {entry} has other bytes than were written. Use an older checkpoint.")
-    return np.load(io.BytesIO(content), allow_pickle=False)
+    return array_of(content, f"{name}: {entry}").copy()

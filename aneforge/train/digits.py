@@ -50,7 +50,7 @@ def read_digits(path: str | Path | None = None) -> Digits:
 def _from_sklearn() -> Digits:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(
             f"digits: scikit-learn is not installed, and it brings the pictures. Install it with "
             f"{install_hint('examples')}, or pass --data mnist.npz."

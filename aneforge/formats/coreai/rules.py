@@ -30,6 +30,7 @@ from aneforge.formats.values import Array, NoForm, Numeric, Value, as_tensor, ax
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.halves import FP16_MAX
 from aneforge.graph.tensor import Tensor
+from aneforge.text import whole_number
 
 Rule = Callable[..., Any]
 Pads = list[tuple[int, int]]
@@ -404,7 +405,8 @@ _SCANS: dict[str, tuple[np.ufunc, str]] = {
 def _scan(x: Value, axis: int, reverse: bool = False, scan_op: str = "sum") -> Value:
     """Sums are a product with a triangle of ones. Other scans combine each element with those 1, 2, 4... before it."""
     word, along = scan_op.partition(" ")[0], axis_of(axis, len(x.shape))
-    name = list(_SCANS)[int(word)] if word.isdigit() and int(word) < len(_SCANS) else word  # a name, or its number
+    number = whole_number(word)
+    name = list(_SCANS)[number] if number is not None and number < len(_SCANS) else word  # a name, or its number
     if name not in _SCANS:
         raise LoadError(f"scan_op is {word!r}; choose one: {', '.join(_SCANS)}")
     function, join = _SCANS[name]

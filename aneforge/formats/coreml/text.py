@@ -24,6 +24,7 @@ from aneforge.formats.records import (
     ValueType,
     numpy_type,
 )
+from aneforge.text import whole_number
 
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|//[^\n]*)|(?P<line>\n)"
@@ -314,9 +315,10 @@ class _Parser:
         shape: list[int | None] = []
         for _ in self.until("]"):
             token = self.take()
-            if token.text != "?" and not token.text.isdigit():
+            extent = whole_number(token.text)
+            if token.text != "?" and extent is None:
                 self.fail(f"expected an extent, got {token.text!r}")
-            shape.append(None if token.text == "?" else int(token.text))
+            shape.append(extent)
         return tuple(shape)
 
     def literal(self) -> Any:

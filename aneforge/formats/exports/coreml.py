@@ -10,7 +10,7 @@ import json
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -99,17 +99,6 @@ def write_package(
     return Exported(file, written.ops, tuple(draft.records), left, refused, written.encodings, written.names)
 
 
-def _identifier(name: str, taken: Iterable[str]) -> str:
-    """A name that the package may use: letters, digits and underscores, and nobody else's."""
-    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-    plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
-    candidate, number = plain, 0
-    while candidate in taken:
-        number += 1
-        candidate = f"{plain}_{number}"
-    return candidate
-
-
 class _Writer:
     """One package while it is written. ``called`` are the model's names of the nodes."""
 
@@ -118,6 +107,7 @@ class _Writer:
         self.values: dict[int, Any] = {}
         self.own: dict[int, str] = {}  # what ports and outputs are called in the package
         self.names: dict[str, str] = {}  # in the package -> in the model
+        self._numbers: dict[str, int] = {}  # the last number behind a name
         self.encodings: dict[str, int] = {}
         self.ops = 0
         read = {operand.uid for node in graph.nodes if node.op != "dequantize" for operand in node.inputs}
@@ -144,7 +134,14 @@ class _Writer:
         return self
 
     def _name(self, name: str) -> str:
-        identifier = _identifier(name, self.names)
+        """A name that the package may use: letters, digits and underscores, and nobody else's."""
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
+        identifier, number = plain, self._numbers.get(plain, 0)
+        while identifier in self.names:
+            number += 1
+            identifier = f"{plain}_{number}"
+        self._numbers[plain] = number
         self.names[identifier] = name
         return identifier
 

@@ -40,7 +40,7 @@ def quiet_mil() -> Mil:
         with _quiet():
             import coremltools
             from coremltools.converters.mil import mil
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(
             f"coremltools: writing Core ML needs this package. Install it with {install_hint('coreml-export')}"
         ) from None

@@ -55,7 +55,7 @@ def input_dims(file: Path) -> list[tuple[str, list[int | str]]]:
 def _package(name: str) -> Any:
     try:
         import onnx
-    except ImportError:
+    except ModuleNotFoundError:
         raise LoadError(f"{name}: reading ONNX needs the onnx package: {install_hint('onnx')}") from None
     import onnx.shape_inference
 

@@ -75,7 +75,7 @@ def _torch(where: str = "") -> Any:
     try:
         import torch
         import torch.export
-    except ImportError:
+    except ModuleNotFoundError:
         raise LoadError(f"{where}reading PyTorch needs the torch package: {install_hint('torch')}") from None
     return torch
 

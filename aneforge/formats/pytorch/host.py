@@ -41,7 +41,7 @@ def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int) -> n
 def _torch() -> Any:
     try:
         import torch
-    except ImportError:
+    except ModuleNotFoundError:
         raise GraphError(
             f"the graph has PyTorch ops on the host, which need the torch package: {install_hint('torch')}"
         ) from None
@@ -268,7 +268,7 @@ def coverage() -> list[tuple[str, str, str]]:
 def _core() -> set[str]:
     try:
         import torch
-    except ImportError:
+    except ModuleNotFoundError:
         raise LoadError(f"listing the core ATen ops needs the torch package: {install_hint('torch')}") from None
     aten = torch.ops.aten
     packets = (getattr(aten, name) for name in dir(aten))

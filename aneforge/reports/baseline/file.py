@@ -9,13 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from aneforge.chips.chip import target_names
-from aneforge.errors import AneforgeError, first_line
+from aneforge.documents import Misshapen, read_json, typed
+from aneforge.errors import AneforgeError, LoadError
 from aneforge.files import write_whole
 from aneforge.graph.graph import Graph
 
@@ -191,8 +191,6 @@ class Baseline:
 
 
 KIND = "aneforge baseline"
-_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a record"}
-T = TypeVar("T")
 
 
 class BaselineError(AneforgeError):
@@ -221,14 +219,9 @@ def load_baseline(path: str | Path) -> Baseline:
     """Read a baseline, and check all of it."""
     file = Path(path)
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BaselineError(f"{file}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:  # also bytes that are not UTF-8
-        raise BaselineError(
-            f"{file}: not valid JSON ({first_line(error)}); restore the committed file, or "
-            "remove it and run aneforge ci record"
-        ) from None
+        document = read_json(file)
+    except LoadError as error:
+        raise BaselineError(f"{error}; restore the committed file, or remove it and run aneforge ci record") from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise BaselineError(f"{file}: not a baseline of aneforge (it lacks 'kind': '{KIND}'); give another file")
     if document.get("format") != FORMAT:
@@ -239,11 +232,15 @@ def load_baseline(path: str | Path) -> Baseline:
             replaceable=True,
         )
     try:
-        return _checked(_read(Baseline, document, ""))
-    except _Wrong as error:
+        return _checked(typed(Baseline, _without_head(document)))
+    except Misshapen as error:
         raise BaselineError(
             f"{file}: {error}; restore the committed file, or replace it with aneforge ci update", replaceable=True
         ) from None
+
+
+def _without_head(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in ("kind", "format")}
 
 
 def _own_version() -> str:
@@ -252,66 +249,22 @@ def _own_version() -> str:
     return __version__
 
 
-class _Wrong(Exception):  # noqa: N818 - never leaves this file
-    """What is wrong, by its place in the document."""
-
-
 def _checked(baseline: Baseline) -> Baseline:
     """What types cannot say: names must point at something."""
     unknown = [check for check in baseline.checks if check not in CHECKS]
     if unknown:
-        raise _Wrong(f"'checks' holds {unknown[0]!r}; it takes {', '.join(CHECKS)}")
+        raise Misshapen(f"'checks' holds {unknown[0]!r}; it takes {', '.join(CHECKS)}")
     strange = [name for name in baseline.targets if name not in target_names()]
     if strange:
-        raise _Wrong(f"target {strange[0]!r} is none that aneforge {_own_version()} knows")
+        raise Misshapen(f"target {strange[0]!r} is none that aneforge {_own_version()} knows")
     named = [name for group in baseline.programs for name in group] + [baseline.against]
     lost = [name for name in named if name is not None and name not in baseline.targets]
     if lost:
-        raise _Wrong(f"{lost[0]!r} is named and not among the targets")
+        raise Misshapen(f"{lost[0]!r} is named and not among the targets")
     for name, record in baseline.targets.items():
         for output, numbers in (record.numerics or {}).items():
             if not re.fullmatch("([0-9a-f]{4})*", numbers.sample):
-                raise _Wrong(f"'targets.{name}.numerics.{output}.sample' is not a text of fp16 bits")
+                raise Misshapen(f"'targets.{name}.numerics.{output}.sample' is not a text of fp16 bits")
         if record.estimate is not None and not record.estimate.us > 0:
-            raise _Wrong(f"'targets.{name}.estimate.us' is {record.estimate.us}, not a time")
+            raise Misshapen(f"'targets.{name}.estimate.us' is {record.estimate.us}, not a time")
     return baseline
-
-
-def _read(kind: Any, value: Any, place: str) -> Any:
-    """A value of a declared type from what JSON gives: records, texts, numbers, and lists and dictionaries of them."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        if value is None and NoneType in inner:
-            return None
-        return _read(next(option for option in inner if option is not NoneType), value, place)
-    if dataclasses.is_dataclass(kind):
-        record = _of(dict, value, place)
-        hints = get_type_hints(kind)
-        missing = [member.name for member in dataclasses.fields(kind) if member.name not in record]
-        if missing:
-            raise _Wrong(f"{_quoted(place)} has no {missing[0]!r}")
-        read = {name: _read(hint, record[name], f"{place}.{name}") for name, hint in hints.items()}
-        return kind(**read)  # type: ignore[operator]
-    if origin is dict:
-        return {name: _read(inner[1], item, f"{place}.{name}") for name, item in _of(dict, value, place).items()}
-    if origin is tuple:
-        return tuple(_read(inner[0], item, f"{place}[{number}]") for number, item in enumerate(_list(value, place)))
-    return _of(kind, value, place)
-
-
-def _of(kind: type[T], value: Any, place: str) -> T:
-    if kind is float and type(value) is int:
-        return float(value)  # type: ignore[return-value]
-    if type(value) is not kind:
-        raise _Wrong(f"{_quoted(place)} is {value!r:.60}, not {_WORDS[kind]}")
-    return value
-
-
-def _list(value: Any, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _Wrong(f"{_quoted(place)} is {value!r:.60}, not a list")
-    return value
-
-
-def _quoted(place: str) -> str:
-    return f"'{place.removeprefix('.')}'" if place else "the file"

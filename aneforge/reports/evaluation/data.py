@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, first_line, install_hint
-from aneforge.files import check_archive, regular_file
+from aneforge.documents import parse_json
+from aneforge.errors import AneforgeError, LoadError, first_line, install_hint
+from aneforge.files import array_header, array_of, check_archive, regular_file
 from aneforge.graph.graph import Graph
 from aneforge.sim.inputs import read_arrays
+from aneforge.text import whole_number
 
 Array = np.ndarray
 Preprocess = Callable[[Any], Any]
@@ -31,6 +34,7 @@ LABELS = ("labels", "label", "y", "targets", "target")
 """What the labels of a data set may be called, where nobody says."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 _ARRAYS = (".npz", ".npy")
+_DAMAGED = (RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)  # RuntimeError: encrypted
 _MANIFESTS = (".csv", ".json", ".jsonl")
 
 
@@ -233,10 +237,8 @@ class _Rows:
         self.close()
         self._archive = zipfile.ZipFile(self._file)
         stream = self._stream = self._archive.open(self._entry)
-        version = np.lib.format.read_magic(stream)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, is_fortran, self.dtype = header(stream)
-        if (is_fortran and len(shape) > 1) or self.dtype.hasobject or not shape:
+        shape, is_fortran, self.dtype = array_header(stream, self._entry)
+        if (is_fortran and len(shape) > 1) or not shape:
             raise ValueError(f"array {self._entry.removesuffix('.npy')!r} has no rows of plain numbers in C order")
         self.count, self.shape = shape[0], shape[1:]
         self._size = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
@@ -280,7 +282,7 @@ class _Archive:
             self._columns = _columns(names, ports, self._label, preprocess, self._file)
             used = [*self._columns.values(), *([self._label] if self._label else [])]
             self._rows = {name: _Rows(file, f"{name}.npy") for name in used}
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, LoadError, *_DAMAGED) as error:
             raise AneforgeError(
                 f"{file}: not a file of named arrays (.npz): {first_line(error)}. Write one with np.savez(file, x=x)."
             ) from None
@@ -298,7 +300,7 @@ class _Archive:
         try:
             feeds = {port: self._rows[name].row(number) for port, name in self._columns.items()}
             return feeds, None if self._label is None else self._rows[self._label].row(number)
-        except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:  # what is left of a damaged archive
+        except (OSError, ValueError, EOFError, LoadError, *_DAMAGED) as error:  # what is left of a damaged archive
             raise SampleError(f"{self.name(number)}: cannot be read ({first_line(error)})") from None
 
 
@@ -335,9 +337,8 @@ class _Files:
 
 def _array_of(place: Path) -> Array:
     try:
-        with regular_file(place, str(place)).open("rb") as stream:
-            return np.load(stream, allow_pickle=False)
-    except (OSError, ValueError, EOFError, AneforgeError) as error:
+        return array_of(regular_file(place, str(place)).read_bytes(), str(place))
+    except (OSError, AneforgeError) as error:
         raise SampleError(f"{place}: cannot be read ({first_line(error)})") from None
 
 
@@ -358,7 +359,8 @@ def _folder(place: Path) -> _Files:
     wanted = (*_IMAGES, *_ARRAYS)
     files = sorted(file for file in place.rglob("*") if file.suffix.casefold() in wanted and file.is_file())
     classes = sorted({file.parent.name for file in files if file.parent != place})
-    numbers = {name: int(name) if all(part.isdigit() for part in classes) else at for at, name in enumerate(classes)}
+    stated = [whole_number(name) for name in classes]
+    numbers = dict(zip(classes, range(len(classes)) if None in stated else stated, strict=True))
     return _files([(file, numbers.get(file.parent.name) if file.parent != place else None) for file in files], place)
 
 
@@ -370,9 +372,9 @@ def _manifest(file: Path) -> _Files:
         if suffix == ".csv":
             records: list[Any] = list(csv.DictReader(io.StringIO(content)))
         elif suffix == ".jsonl":
-            records = [json.loads(line) for line in content.splitlines() if line.strip()]
+            records = [parse_json(line, str(file)) for line in content.splitlines() if line.strip()]
         else:
-            records = json.loads(content)
+            records = parse_json(content, str(file))
         if not isinstance(records, list):
             raise ValueError("expected a list of records")
     except (OSError, ValueError, RecursionError, csv.Error) as error:
@@ -426,7 +428,7 @@ def resized(image: Array, rows: int, columns: int, channels: int, name: str) -> 
 def _pillow(where: str) -> Any:
     try:
         from PIL import Image  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(f"{where}: images need Pillow. Install it with {install_hint('images')}.") from None
     return Image
 
@@ -441,7 +443,7 @@ class _Parquet:
         try:
             import pyarrow
             from pyarrow import parquet
-        except ImportError:
+        except ModuleNotFoundError:
             raise AneforgeError(f"{file}: needs pyarrow. Install it with {install_hint('sweep')}.") from None
         try:
             self._file = parquet.ParquetFile(regular_file(file, str(file)))

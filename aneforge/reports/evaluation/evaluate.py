@@ -218,7 +218,7 @@ class Reference:
 def _session(path: str, required: bool) -> Callable[[Mapping[str, Array]], Outputs] | None:
     try:
         import onnxruntime  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    except ImportError:
+    except ModuleNotFoundError:
         if required:
             raise AneforgeError(
                 f"--reference onnx: needs onnxruntime. Install it with {install_hint('bench')}."

@@ -177,6 +177,16 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def metric_of_plan(name: str) -> Metric:
+    """A metric as the plan of an evaluation names it. Figures of the user's own are means of what is written down: its
+    file is not run, which is a stranger's where the plan is."""
+    return Metric(name, "", _no_score, _mean) if ".py:" in name else metric_of(name)
+
+
+def _no_score(answer: SampleAnswer) -> Sequence[float]:
+    raise SampleError(f"{answer.label}: a metric of a plan scores no samples; give it to aneforge evaluate by name")
+
+
 def metric_of(name: str) -> Metric:
     """A metric by its name, or the user's own: ``own.py:function`` of outputs by name, the label and the reference's
     outputs (None without one), which returns a number."""

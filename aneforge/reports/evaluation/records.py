@@ -10,14 +10,16 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.documents import Misshapen, read_json, typed
+from aneforge.errors import AneforgeError, LoadError, first_line
 from aneforge.files import write_whole
 
 SCHEMA = "aneforge-evaluation-1"
@@ -104,7 +106,7 @@ class RecordFolder:
                     f"--out {self.place}: holds another evaluation ({_difference(known, self.asked)}). Choose another "
                     "folder, or remove it."
                 )
-            self.done = {record.sample: record for record in _records(self.place)}
+            self.done = _alike(_records(self.place))
         write_whole(plan, json.dumps(self.asked.to_json(), indent=1, default=dict))
 
     @property
@@ -130,19 +132,36 @@ def _records(place: Path) -> Iterator[SampleScores]:
     """Every sample that is done. A file that is cut off is as good as none."""
     for file in sorted((place / "samples").glob("*.json")):
         try:
-            yield from [SampleScores(**record) for record in json.loads(file.read_bytes())]
-        except (OSError, ValueError, TypeError, RecursionError):
+            yield from typed(list[SampleScores], read_json(file))
+        except (LoadError, Misshapen):
             continue
+
+
+def _alike(records: Iterable[SampleScores]) -> dict[int, SampleScores]:
+    """Samples by number, those with the same runs, metrics and vectors as most: others are as good as none."""
+    listed = list(records)
+
+    def form(record: SampleScores) -> tuple[Any, ...]:
+        return tuple(
+            (run, metric, len(vector))
+            for run, metrics in sorted(record.scores.items())
+            for metric, vector in sorted(metrics.items())
+        )
+
+    counts = Counter(form(record) for record in listed if not record.error)
+    usual = max(counts, key=counts.__getitem__, default=())
+    return {record.sample: record for record in listed if record.error or form(record) == usual}
 
 
 def _plan_of(place: Path) -> EvaluationPlan:
     try:
-        document = json.loads((place / _PLAN).read_bytes())
-        names = EvaluationPlan.__dataclass_fields__
-        asked = EvaluationPlan(**{**{name: document[name] for name in names}, "metrics": tuple(document["metrics"])})
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise AneforgeError(f"{place}: not a folder of an evaluation; run aneforge evaluate --out first.") from None
-    return asked
+        document = typed(dict[str, Any], read_json(place / _PLAN))
+        asked = {name: value for name, value in document.items() if name not in ("schema", "key")}
+        return typed(EvaluationPlan, asked)
+    except (LoadError, Misshapen) as error:
+        raise AneforgeError(
+            f"{place}: not a folder of an evaluation ({first_line(error)}); run aneforge evaluate --out first."
+        ) from None
 
 
 def _difference(one: EvaluationPlan, two: EvaluationPlan) -> str:
@@ -155,13 +174,13 @@ def _difference(one: EvaluationPlan, two: EvaluationPlan) -> str:
 def read_folders(places: list[Path]) -> tuple[EvaluationPlan, dict[int, SampleScores]]:
     """The evaluation that several folders are parts of."""
     first = _plan_of(places[0])
-    done: dict[int, SampleScores] = {}
+    records: list[SampleScores] = []
     for place in places:
         asked = _plan_of(place)
         if asked.key != first.key:
             raise AneforgeError(f"{place}: not of the same evaluation as {places[0]} ({_difference(first, asked)}).")
-        done.update((record.sample, record) for record in _records(place))
-    return first, done
+        records += _records(place)
+    return first, _alike(records)
 
 
 def rows_of(records: list[SampleScores], run: str, metric: str) -> np.ndarray:

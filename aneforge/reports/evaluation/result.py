@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from aneforge import text
-from aneforge.reports.evaluation.metrics import Metric, PairedTest, Score, metric_of, paired_test, score_of
+from aneforge.reports.evaluation.metrics import Metric, PairedTest, Score, metric_of_plan, paired_test, score_of
 from aneforge.reports.evaluation.records import EvaluationPlan, SampleScores, rows_of
 
 REFERENCE = "reference"
@@ -73,7 +73,7 @@ class Evaluation:
 
     @cached_property
     def metrics(self) -> list[Metric]:
-        return [metric_of(name) for name in self.asked.metrics]
+        return [metric_of_plan(name) for name in self.asked.metrics]
 
     def _has(self, run: str, metric: Metric) -> bool:
         return bool(self.records) and metric.name in self.records[0].scores.get(run, {})

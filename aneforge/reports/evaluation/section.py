@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from aneforge.errors import AneforgeError
+from aneforge.documents import Misshapen, read_json, typed
+from aneforge.errors import AneforgeError, LoadError
 from aneforge.reports.evaluation.metrics import METRICS
 
 SUMMARY = "summary.json"
 """The file of a folder that holds the figures."""
 Document = Mapping[str, Any]
+
+
+class _Score(TypedDict):
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class _Difference(TypedDict):
+    run: str
+    against: str
+    metric: str
+    difference: float | None
+    p: float | None
+
+
+class _Summary(TypedDict):
+    data: str
+    samples: int
+    of: int
+    whole: bool
+    mode: str
+    reference: str | None
+    scores: dict[str, dict[str, _Score]]
+    differences: list[_Difference]
+
+
 _HEADS = ("run", "metric", "value", "from", "to", "against", "difference", "p")
 
 
@@ -21,9 +48,8 @@ def read_summary(place: str | Path) -> dict[str, Any]:
     file = Path(place)
     file = file / SUMMARY if file.is_dir() else file
     try:
-        document = json.loads(file.read_bytes())
-        list(section_rows(document))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        document = typed(_Summary, read_json(file))
+    except (LoadError, Misshapen):
         raise AneforgeError(
             f"{place}: no figures of an evaluation. Write them with: aneforge evaluate MODEL --data DATA --out FOLDER"
         ) from None

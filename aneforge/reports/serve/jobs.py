@@ -12,13 +12,13 @@ import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from aneforge.errors import AneforgeError, LoadError, first_line, line_of
-from aneforge.files import check_archive
+from aneforge.files import check_archive, spend
 from aneforge.formats.cache import off
 from aneforge.formats.values import model_files
 from aneforge.reports.gather import report
@@ -139,6 +139,7 @@ def unpack(archive_file: Path, folder: Path) -> Path:
     try:
         with zipfile.ZipFile(archive_file) as archive:
             check_archive(archive, name)
+            spend("unpacked_files", len(archive.infolist()), name)
             for entry in archive.infolist():
                 _unpack(archive, entry, folder, name)
     except (OSError, ValueError, RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -225,18 +226,42 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._threads = ThreadPoolExecutor(at_once, "job")
         self._most_open = at_once + MOST_WAITING
+        self._arriving = 0  # uploads that are still coming in
 
     def require_room(self) -> None:
+        """Refuse what would be one upload too many; those that are still coming in count."""
         with self._lock:
-            if sum(not job.ended for job in self._jobs.values()) >= self._most_open:
-                raise BusyError(
-                    f"server: {self._most_open} models are being read; at most that many may wait. Try later."
-                )
+            self._require_room()
 
-    def add(self, name: str, folder: Path) -> Job:
+    def _require_room(self) -> None:
+        if sum(not job.ended for job in self._jobs.values()) + self._arriving >= self._most_open:
+            raise BusyError(f"server: {self._most_open} models are being read; at most that many may wait. Try later.")
+
+    @contextlib.contextmanager
+    def arrival(self) -> Iterator[Callable[[str, Path], Job]]:
+        """A place for an upload that comes in; gives :meth:`add`, which takes the place."""
+        with self._lock:
+            self._require_room()
+            self._arriving += 1
+        is_open = True
+
+        def add(name: str, folder: Path) -> Job:
+            nonlocal is_open
+            is_open = False
+            return self.add(name, folder, 1)
+
+        try:
+            yield add
+        finally:
+            if is_open:
+                with self._lock:
+                    self._arriving -= 1
+
+    def add(self, name: str, folder: Path, arrived: int = 0) -> Job:
         """Start on an upload that lies in its folder under its name."""
         job = Job(name, folder)
         with self._lock:
+            self._arriving -= arrived
             self._jobs[job.id] = job
             ended = [one.id for one in self._jobs.values() if one.ended]
             for old in ended[: max(0, len(ended) - MOST_KEPT)]:
@@ -293,4 +318,11 @@ class Jobs:
         if job.cancelled:
             return _CANCELLED
         names_the_model = outcome.kind in ("input", "fault")
-        return outcome.error if names_the_model else f"{job.name}: {outcome.error}"
+        return _without_folder(outcome.error if names_the_model else f"{job.name}: {outcome.error}", job.folder)
+
+
+def _without_folder(message: str, folder: Path) -> str:
+    """A message without the place of the upload on this machine."""
+    for place in (folder / "unpacked", folder, folder.resolve() / "unpacked", folder.resolve()):
+        message = message.replace(f"{place}{os.sep}", "").replace(str(place), "upload")
+    return message

@@ -91,9 +91,9 @@ def stated_length(headers: Mapping[str, str], most: int) -> int:
 
 
 def receive(stream: BinaryIO, length: int, file: Path, seconds: float) -> None:
-    """Store exactly ``length`` bytes of a body in a file, within a time."""
+    """Store exactly ``length`` bytes of a body in a file, within a time and at a least rate."""
     deadline = time.monotonic() + seconds
-    left = length
+    left, window, came = length, time.monotonic() + _WINDOW, 0
     try:
         with file.open("xb") as copy:
             while left:
@@ -103,7 +103,13 @@ def receive(stream: BinaryIO, length: int, file: Path, seconds: float) -> None:
                 if not part:
                     raise RefusedError(400, f"upload: ended {left:,} bytes early; send the whole file")
                 copy.write(part)
-                left -= len(part)
+                left, came = left - len(part), came + len(part)
+                if time.monotonic() > window:
+                    if came < _LEAST_IN_WINDOW:
+                        raise RefusedError(
+                            408, f"upload: {came:,} bytes in {_WINDOW:g} seconds are below the least rate"
+                        )
+                    window, came = time.monotonic() + _WINDOW, 0
     except TimeoutError:
         raise RefusedError(408, "upload: nothing came for a while, which is the limit of time") from None
     except OSError as error:
@@ -112,8 +118,12 @@ def receive(stream: BinaryIO, length: int, file: Path, seconds: float) -> None:
 
 DEFAULT_UPLOAD = 2 << 30
 _PATIENCE = 30.0
-"""Seconds that a connection may be silent."""
-_MOST_CONNECTIONS = 32
+"""Seconds that a connection may be silent while it sends a body."""
+_HEAD_PATIENCE = 10.0
+"""Seconds until a connection has sent the head of a request, however it sends it."""
+_WINDOW, _LEAST_IN_WINDOW = 10.0, 64 << 10
+"""In so many seconds an upload must bring so many bytes."""
+_MOST_CONNECTIONS = 64
 _PAGES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -191,11 +201,11 @@ class _Http(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, address: tuple[str, int], server: Server) -> None:
-        import socket
-
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.owner = server
         self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self.waiting: dict[Any, float] = {}
+        """Connections that have not sent the head of a request yet, and until when they may."""
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -209,6 +219,14 @@ class _Http(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
+
+    def service_actions(self) -> None:
+        """Between requests: end the connections that keep others waiting."""
+        now = time.monotonic()
+        for connection, deadline in list(self.waiting.items()):
+            if now > deadline and self.waiting.pop(connection, None) is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that has gone is not worth a line."""
@@ -237,6 +255,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(error)
             return False
         return super().handle_expect_100()
+
+    def handle_one_request(self) -> None:
+        self.server.waiting[self.connection] = time.monotonic() + _HEAD_PATIENCE
+        try:
+            super().handle_one_request()
+        finally:
+            self.server.waiting.pop(self.connection, None)
+
+    def parse_request(self) -> bool:
+        is_whole = super().parse_request()
+        self.server.waiting.pop(self.connection, None)
+        return is_whole
 
     def do_GET(self) -> None:
         self._answered(self._get)
@@ -275,14 +305,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _put(self) -> None:
         length = self._require_upload()
-        folder = self._owner.jobs.folder.new_upload()
-        try:
-            name = safe_name(self.path.removeprefix("/models/"))
-            receive(self.rfile, length, folder / name, self._owner.limits.seconds)  # type: ignore[arg-type]
-            job = self._owner.jobs.add(name, folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        with self._owner.jobs.arrival() as add:
+            folder = self._owner.jobs.folder.new_upload()
+            try:
+                name = safe_name(self.path.removeprefix("/models/"))
+                receive(self.rfile, length, folder / name, self._owner.limits.seconds)  # type: ignore[arg-type]
+                job = add(name, folder)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         self._send_json(201, job.to_json())
 
     def _delete(self) -> None:

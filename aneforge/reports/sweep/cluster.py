@@ -68,7 +68,7 @@ def _quiet_log() -> Iterator[None]:
 def _require_dask(address: str) -> None:
     try:
         import distributed  # noqa: F401
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(
             f"--scheduler {address}: needs Dask distributed. Install it with {install_hint('cluster')}."
         ) from None

@@ -11,13 +11,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from aneforge.errors import AneforgeError
+from aneforge.documents import Misshapen, read_json, typed
+from aneforge.errors import AneforgeError, LoadError
 from aneforge.files import write_whole
 from aneforge.reports.sweep.plan import SCHEMA, Digests, Planned, Shard, SweepOptions
 from aneforge.reports.sweep.task import ABSENT
 from aneforge.reports.workers import WorkerLimits, WorkerOutcome
+from aneforge.text import whole_number
 from aneforge.version import __version__
 
 _DIGESTS = "digests.json"
@@ -55,11 +57,11 @@ class Folder:
     def read(self, key: str) -> dict[str, Any] | None:
         """A result, or None where there is none that can be read."""
         try:
-            result = json.loads((self._results / f"{key}.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
+            result = read_json(self._results / f"{key}.json")
+            typed(_Done if isinstance(result, dict) and result.get("kind") == "done" else _NotDone, result)
+        except (LoadError, Misshapen):
             return None
-        known = isinstance(result, dict) and result.get("schema") == SCHEMA and result.get("key") == key
-        return result if known else None
+        return result if result["schema"] == SCHEMA and result["key"] == key else None
 
     def write(self, key: str, result: Mapping[str, Any]) -> None:
         """Not synced: that takes longer than a small model, and a result that is cut off is done again."""
@@ -110,13 +112,68 @@ class Folder:
 
     def digests(self) -> Digests:
         try:
-            known = json.loads((self.place / _DIGESTS).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            known = None
-        return Digests(known if isinstance(known, dict) else {})
+            return Digests(typed(dict[str, str], read_json(self.place / _DIGESTS)))
+        except (LoadError, Misshapen):
+            return Digests({})
 
     def write_digests(self, digests: Digests) -> None:
         write_whole(self.place / _DIGESTS, json.dumps(digests.known), synced=False)
+
+
+class _Answer(TypedDict):
+    """A row of a model on one chip."""
+
+    target: str
+    chip: str
+    verdict: str
+    rules: list[str]
+
+
+class _Times(_Answer, total=False):
+    ops: int
+    engine_ops: int
+    host_ops: int
+    us: float | None
+    us_low: float | None
+    us_high: float | None
+    energy_mj: float | None
+    weight_bytes: int
+    memory_bytes: int
+    peak_l2: int
+
+
+class _Result(TypedDict):
+    schema: int
+    key: str
+    kind: str
+    beside: dict[str, str]
+
+
+class _Done(_Result):
+    graph: str
+    rows: list[_Times]
+
+
+class _NotDone(_Result):
+    error: str
+    seconds_limit: float
+    bytes_limit: int
+
+
+class _PlannedModel(TypedDict):
+    path: str
+    revision: str
+    dims: dict[str, int]
+    function: str | None
+    key: str
+    error: str
+
+
+class _PlanDocument(TypedDict):
+    aneforge: str
+    targets: dict[str, str]
+    scope: str
+    models: list[_PlannedModel]
 
 
 def result_of(task: Mapping[str, Any], outcome: WorkerOutcome, limits: WorkerLimits) -> dict[str, Any]:
@@ -157,13 +214,13 @@ def _is_of(name: str, shard: Shard) -> bool:
 def _shard_number(name: str) -> int:
     parts = name.split(".")
     number = parts[1].partition("-")[0] if len(parts) == 3 else "0"
-    return int(number) if number.isdigit() else 0
+    return whole_number(number) or 0
 
 
 def _read_plan(file: Path) -> SweepPlan:
     try:
-        document = json.loads(file.read_bytes())
+        document = typed(_PlanDocument, read_json(file))
         options = SweepOptions(document["targets"], document["scope"])
         return SweepPlan([Planned.from_json(row) for row in document["models"]], options, document["aneforge"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (LoadError, ValueError, KeyError, TypeError, AttributeError):
         raise AneforgeError(f"{file}: not a plan of a sweep; run the sweep again to write a new one") from None

@@ -245,8 +245,8 @@ def _task(planned: Planned, options: SweepOptions) -> dict[str, Any]:
     return {
         "key": planned.key,
         "path": model.path,
-        "file": str(model.file),
-        "place": str(model.place),
+        "file": str(model.file.absolute()),
+        "place": str(model.place.absolute()),  # a worker of a cluster has another working folder
         "dims": dict(model.dims),
         "function": model.function,
         "targets": list(options.targets),

@@ -7,9 +7,11 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from aneforge.documents import parse_json, typed
 from aneforge.errors import AneforgeError, first_line, install_hint
 from aneforge.files import write_whole, written_file
 from aneforge.reports.sweep.plan import Planned
@@ -48,6 +50,10 @@ COLUMNS: dict[str, type] = {
 FORMATS = (".parquet", ".csv", ".json")
 NOT_DONE = "not done"
 Row = dict[str, Any]
+
+
+class _TableDocument(TypedDict):
+    rows: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ def _pyarrow(file: Path) -> tuple[Any, Any]:
     try:
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
+    except ModuleNotFoundError:
         raise AneforgeError(
             f"{file}: Parquet needs pyarrow. Install it with {install_hint('sweep')}, or write a .csv or .json."
         ) from None
@@ -159,10 +165,11 @@ def read_table(place: str | Path) -> Table:
     suffix = require_table_name(file)
     try:
         if suffix == ".parquet":
-            return Table([_whole(row) for row in _pyarrow(file)[1].read_table(file).to_pylist()])
+            rows = _pyarrow(file)[1].read_table(file).to_pylist()
+            return _table(rows)
         text = file.read_bytes().decode("utf-8")  # line ends as they are: a cell may have one
         if suffix == ".json":
-            return Table([_whole(row) for row in json.loads(text)["rows"]])
+            return _table(typed(_TableDocument, parse_json(text, str(file)))["rows"])
         lines = csv.DictReader(io.StringIO(text, newline=""))
         return Table([{name: _value(line[name], kind) for name, kind in COLUMNS.items()} for line in lines])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -171,10 +178,25 @@ def read_table(place: str | Path) -> Table:
         ) from None
 
 
+def _table(rows: Sequence[Row]) -> Table:
+    """Rows of a file, each cell of the type of its column."""
+    for number, row in enumerate(rows):
+        for name, kind in COLUMNS.items():
+            typed(
+                kind if kind is str else kind | None,
+                row.get(name, "" if kind is str else None),
+                f"rows[{number}].{name}",
+            )
+    return Table([_whole(row) for row in rows])
+
+
 def _value(text: str, kind: type) -> Any:
     if kind is str:
         return unguarded(text)
-    return kind(text) if text else None
+    value = kind(text) if text else None
+    if value is not None and not isfinite(value):
+        raise ValueError(f"{text[:40]!r} is not a number")
+    return value
 
 
 # One table of several folders of results: the shards of a sweep, or sweeps of different models.

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from aneforge.errors import AneforgeError
+from aneforge.text import whole_number
 
 _INTERFACE = 11  # of mac.c; another number means another list of arguments
 _SOURCES = (
@@ -57,9 +58,10 @@ def threads() -> int:
     text = settings().threads
     if not text:
         return _cpus()
-    if not text.isdigit() or int(text) < 1:
+    count = whole_number(text)
+    if not count:
         raise AneforgeError(f"ANEFORGE_THREADS: {text!r} is not a number of threads; set a whole number from 1")
-    return int(text)
+    return count
 
 
 def library_name() -> str:

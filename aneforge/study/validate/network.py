@@ -217,7 +217,7 @@ def _network(graph: Graph, chip: Target, bonded: bool) -> tuple[LayerVerdicts, .
 
 def _collisions(graph: Graph) -> list[str]:
     """Names that two nodes have once the graph has named those that have none."""
-    counts = Counter(graph.names()[node.uid] for node in graph.nodes)
+    counts = Counter(graph.names().values())
     return [name for name, count in counts.items() if count > 1]
 
 
@@ -228,7 +228,8 @@ def _rows(report: Preflight, kinds: _Kinds) -> list[LayerVerdicts]:
             row = _row(entry, status, kinds)
             if entry.name not in by_node or not row.accepted:
                 by_node[entry.name] = row
-    order = {report.graph.names()[node.uid]: place for place, node in enumerate(report.graph.nodes)}
+    names = report.graph.names()
+    order = {names[node.uid]: place for place, node in enumerate(report.graph.nodes)}
     return sorted(by_node.values(), key=lambda row: order.get(row.name, len(order)))
 
 

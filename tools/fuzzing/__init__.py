@@ -1,0 +1,1 @@
+"""Damaged files for every reader of the command line: what ``make fuzz`` runs."""

@@ -1,0 +1,1 @@
+"""Random graphs through everything that answers about them: what ``make soak`` runs."""
