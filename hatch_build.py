@@ -20,7 +20,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("aneforge", "sim", "native")
 SOURCES = (
-    *("crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h"),
+    *("bits.h", "crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "mac_neon.h", "packed.c"),
+    *("packed_depthwise.h", "packed_kernel.h", "packed_lines_kernel.h", "packed_map.h", "packed_paths.h"),
+    *("packed_product.h", "packed_stored.h", "planar.c", "planar_kernel.h", "vector_end.h"),
 )
 # -ffp-contract=off: a multiply-add is fused where the source says so, and nowhere else. A name that is not declared
 # would otherwise be found missing when the library is loaded.

@@ -1,24 +1,33 @@
-"""Speed of containers: read and written back, and ``aneforge inspect`` from the shell. Asserts no times.
+"""Speed of containers: read and written back, written from networks, and ``aneforge inspect`` from the shell. Asserts
+no times.
 
 Run with ``make bench`` or ``python bench/containers.py [--json]``. Throughput is of one core, without the disk, the
-best of several runs: of a program that is mostly weights, and of one that is mostly tasks.
+best of several runs: of a program that is mostly weights, and of one that is mostly tasks. Networks are compiled
+first; the verdicts on their tasks stand beside the time.
 """
 
 from __future__ import annotations
 
 import json
+import runpy
 import struct
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
+from networks import NETWORKS
 from targets import best
 
+import aneforge as af
 from aneforge.codegen.assemble import CallerTensor, Parts, assemble
 from aneforge.codegen.container import read_container
+from aneforge.codegen.emission import emit
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.tasks import Task, header_fields, header_values
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def program(tasks: int, constants: int) -> bytes:
@@ -50,6 +59,19 @@ def rewritten_with_tasks(data: bytes) -> bytes:
     return container.to_bytes()
 
 
+def written(network: str) -> tuple[float, str]:
+    """Seconds to write a network's program for h13, and what its tasks rest on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the adviser says of a network is not asked here
+        make = NETWORKS.get(network)
+        out = runpy.run_path(str(ROOT / "examples" / f"{network}.py"))["out"] if make is None else make()
+        program = af.compile(out, target="h13", _check_precision=False).program
+    record = emit(program).record
+    assert record is not None
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in record.verdicts.items())
+    return best(lambda: emit(program).to_bytes()), verdicts
+
+
 def shell(*words: str) -> float:
     command = [sys.executable, *words]
     return best(lambda: subprocess.run(command, check=True, capture_output=True))  # noqa: S603
@@ -63,6 +85,9 @@ def main() -> None:
         figures[f"{name}: {megabytes:.0f} MB, read and written, MB/s"] = megabytes / best(lambda d=data: rewritten(d))
         seconds = best(lambda d=data: rewritten_with_tasks(d))
         figures[f"{name}: {megabytes:.0f} MB, with its chain of tasks, MB/s"] = megabytes / seconds
+    for network in ("resnet50", "mobilenetv2", "vit"):
+        seconds, verdicts = written(network)
+        figures[f"{network} written for h13 ({verdicts}), ms"] = 1e3 * seconds
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "program.hwx"
         data = program(60, 4096)

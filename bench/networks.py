@@ -67,6 +67,37 @@ def resnet50() -> af.Tensor:
     return features.linear(draw.dense(1000, 2048), draw.normal(1000, scale=0.01)).softmax().named("probabilities")
 
 
+def _inverted(draw: Draw, x: af.Tensor, channels: int, stride: int, expansion: int) -> af.Tensor:
+    inner = x.shape[1] * expansion
+    y = x if expansion == 1 else _conv_norm(draw, x, inner, 1).relu6()
+    kernel = draw.normal(inner, 1, 3, 3, scale=2**0.5 / 3)
+    y = af.conv(y, kernel, stride=stride, pad=1, groups=inner)
+    beta, mean = draw.normal(inner, scale=0.1), draw.normal(inner, scale=0.1)
+    y = af.batch_norm(y, draw.normal(inner, scale=0.1, mean=1.0), beta, mean, draw.positive(inner)).relu6()
+    y = _conv_norm(draw, y, channels, 1)
+    return y + x if stride == 1 and x.shape[1] == channels else y
+
+
+def mobilenetv2() -> af.Tensor:
+    """MobileNetV2 at 224 x 224: depthwise convolutions between 1 x 1 ones, 1000 classes."""
+    draw = Draw(2)
+    y = _conv_norm(draw, af.input((1, 3, 224, 224), name="image"), 32, 3, 2).relu6()
+    stages = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
+    for expansion, channels, blocks, stride in stages:
+        for block in range(blocks):
+            y = _inverted(draw, y, channels, 1 if block else stride, expansion)
+    features = _conv_norm(draw, y, 1280, 1).relu6().mean((2, 3)).reshape(1, 1280)
+    return features.linear(draw.dense(1000, 1280), draw.normal(1000, scale=0.01)).softmax().named("probabilities")
+
+
 def _heads(x: af.Tensor, heads: int) -> af.Tensor:
     rows, width = x.shape
     return x.reshape(rows, heads, width // heads).transpose([1, 0, 2])
@@ -187,6 +218,7 @@ def synthetic(ops: int = 10_000) -> af.Tensor:
 
 NETWORKS: dict[str, Callable[[], af.Tensor]] = {
     "resnet50": resnet50,
+    "mobilenetv2": mobilenetv2,
     "bert_encoder": bert_encoder,
     "decoder": decoder,
     "decoder_step": decoder_step,

@@ -5,9 +5,10 @@
 * kernels: square products and convolutions as the engine computes them, to the bit, with the native kernel and with
   the plain NumPy form, in GFLOP/s (two operations a multiply-add, those of the direct convolution for Winograd too)
   beside NumPy's float32 matmul of the same shapes;
-* networks: ResNet-50, a BERT-base encoder and one step of a decoder, exact and fast, in milliseconds and as ratios to
-  onnxruntime in float32 on the same graph and to NumPy in float32; how far the fast mode lies from the exact one; and
-  the memory a run adds to the compiled program, over its live tensors (weights and the most activations at a time);
+* networks: ResNet-50, a BERT-base encoder, one step of a decoder and MobileNetV2, exact and fast, in milliseconds and
+  as ratios to onnxruntime in float32 on the same graph, run in turn with it; how far the fast mode lies from the exact
+  one; and the memory a run adds to the compiled program, over its live tensors (weights and the most activations at a
+  time);
 * what an op costs besides its arithmetic: a graph of small ops.
 
 One core and all of them; every group in a process of its own, because the number of threads of NumPy's library is
@@ -36,17 +37,19 @@ import twins
 
 import aneforge as af
 from aneforge.graph import Graph
-from aneforge.sim import convolution, native
+from aneforge.sim import native
+from aneforge.sim.engine import Engine
 from aneforge.sim.half import Window
-from aneforge.sim.mac import products
+from aneforge.sim.stored import convolution_form, matrix_form
 
 CUBES = (512, 1024, 2048)
 MAPS = ((64, 56), (256, 14))
 PLAIN_SECONDS = 8.0  # the plain form is timed on a part of the rows if all of them would take longer
 PLAIN_RATE = 0.15e9  # roughly, to choose that part
 REPEATS = 5
+TURNS = 15
 FORMS = (("exact m1", "m1", "exact"), ("exact m5", "m5", "exact"), ("fast", "m5", "fast"))
-TIMED = ("resnet50", "bert_encoder", "decoder_step")
+TIMED = ("resnet50", "bert_encoder", "decoder_step", "mobilenetv2")
 SMALL_OPS = 4000
 
 
@@ -82,7 +85,14 @@ def gemm(size: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((size, size), np.float32) / np.float32(np.sqrt(size)) for _ in range(2))
     left, right = a.astype(np.float16), b.astype(np.float16)
-    return rates(lambda rows: products(left[:rows], right), lambda: a @ b, size, 2.0 * size**3)
+    forms = {}
+
+    def stored(rows: int) -> object:
+        if native.available() not in forms:
+            forms[native.available()] = matrix_form(Engine.of(af.target("m2")), np.ascontiguousarray(right.T))
+        return forms[native.available()](left[:rows], None)
+
+    return rates(stored, lambda: a @ b, size, 2.0 * size**3)
 
 
 def convolved(form: str, channels: int, extent: int) -> dict[str, float]:
@@ -91,17 +101,16 @@ def convolved(form: str, channels: int, extent: int) -> dict[str, float]:
     kernel = (rng.standard_normal((channels, channels, 3, 3)) * np.sqrt(2 / (9 * channels))).astype(np.float16)
     patches = rng.standard_normal((9 * channels, extent * extent), np.float32)
     weights = kernel.reshape(channels, -1).astype(np.float32)
+    window, engine = Window((3, 3), before=(1, 1), after=(1, 1)), Engine.of(af.target("m2"))
+    forms: dict[tuple[bool, int], Callable[..., object]] = {}
 
-    def direct(outputs: int) -> object:
-        window = Window((3, 3), before=(1, 1), after=(1, 1))
-        return convolution.direct(x, [kernel[:outputs].reshape(outputs, -1)], None, window, products)
+    def stored(outputs: int) -> object:
+        key = native.available(), outputs
+        if key not in forms:
+            forms[key] = convolution_form(engine, kernel[:outputs], window, 1, form == "winograd")
+        return forms[key](x, None)
 
-    def winograd(outputs: int) -> object:
-        padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
-        return convolution.winograd(padded, convolution.winograd_kernels(kernel[:outputs]))
-
-    exact = direct if form == "direct" else winograd
-    return rates(exact, lambda: weights @ patches, channels, 18.0 * channels**2 * extent**2)
+    return rates(stored, lambda: weights @ patches, channels, 18.0 * channels**2 * extent**2)
 
 
 def kernels() -> dict[str, dict[str, float]]:
@@ -113,22 +122,26 @@ def kernels() -> dict[str, dict[str, float]]:
 
 
 def network(name: str) -> dict[str, float]:
-    """Milliseconds of every form, and how far they lie apart."""
+    """Milliseconds of every form, run in turn so that a busy machine slows all alike, and how far they lie apart."""
     graph = Graph.of(networks.NETWORKS[name]())
     names, rng = graph.names(), np.random.default_rng(0)
     feeds = {names[node.uid]: rng.standard_normal(node.shape, np.float32) for node in graph.inputs}
-    found, outputs = {}, {}
+    calls: dict[str, Callable[[], object]] = {}
+    outputs = {}
     for label, chip, mode in FORMS:
         model = af.compile(graph, target=chip, mode=mode)
         outputs[label] = next(iter(model.run(feeds).outputs.values())).astype(np.float64)
-        found[label] = 1e3 * fastest(lambda model=model: model.run(feeds), REPEATS)
-    plain = twins.numpy_twin(graph)
-    found["numpy"] = 1e3 * fastest(lambda: plain(feeds), REPEATS)
-    single = plain(feeds)[0].astype(np.float64)
+        calls[label] = lambda model=model: model.run(feeds)
+    with contextlib.suppress(ImportError):
+        calls["onnxruntime"] = with_onnxruntime(graph, feeds)
+    seconds = dict.fromkeys(calls, float("inf"))
+    for _ in range(TURNS):
+        for label, call in calls.items():
+            seconds[label] = min(seconds[label], fastest(call, 1))
+    single = twins.numpy_twin(graph)(feeds)[0].astype(np.float64)
+    found = {label: 1e3 * second for label, second in seconds.items()}
     found["fast - exact"] = relative(outputs["fast"], outputs["exact m5"])
     found["exact - float32"] = relative(outputs["exact m5"], single)
-    with contextlib.suppress(ImportError):
-        found["onnxruntime"] = 1e3 * with_onnxruntime(graph, feeds)
     return found
 
 
@@ -136,14 +149,15 @@ def relative(found: np.ndarray, want: np.ndarray) -> float:
     return float(np.linalg.norm(found - want) / np.linalg.norm(want))
 
 
-def with_onnxruntime(graph: Graph, feeds: dict[str, np.ndarray]) -> float:
+def with_onnxruntime(graph: Graph, feeds: dict[str, np.ndarray]) -> Callable[[], object]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = native.threads()
     session = onnxruntime.InferenceSession(twins.onnx_twin(graph), options, providers=["CPUExecutionProvider"])
     named = dict(zip((port.name for port in session.get_inputs()), feeds.values(), strict=True))
-    return fastest(lambda: session.run(None, named), 2 * REPEATS)
+    session.run(None, named)
+    return lambda: session.run(None, named)
 
 
 def memory(name: str, mode: str) -> dict[str, float]:
@@ -243,18 +257,25 @@ def report_kernels(cores: int) -> None:
         print(f"{name:26} {fast:>8.1f} {each['plain']:>8.2f} {each['float32']:>8.1f} {ratios}")
 
 
-def report_networks(cores: int) -> None:
+def report_networks(cores: int, one_core: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Prints a line for each network; with several cores also how many times faster than one each form is."""
     labels = [label for label, _, _ in FORMS]
     title = f"{cores} core{'s' * (cores > 1)}, ms"
-    heads = "".join(f"{label:>10}" for label in (*labels, "numpy", "ort"))
+    heads = "".join(f"{label:>10}" for label in (*labels, "ort"))
     ratios = "".join(f"{f'{label}/ort':>14}" for label in labels)
-    print(f"\n{title:16}{heads}{ratios}{'fast - exact':>14}{'exact - fp32':>14}")
+    gains = "".join(f"{f'{label} x':>12}" for label in (*labels, "ort")) if one_core else ""
+    print(f"\n{title:16}{heads}{ratios}{'fast - exact':>14}{'exact - fp32':>14}{gains}")
+    all_times = {}
     for name in TIMED:
-        each = in_process(cores, "network", name)
-        other = each.get("onnxruntime", float("nan"))
-        times = "".join(f"{each[label]:>10.1f}" for label in (*labels, "numpy")) + f"{other:>10.1f}"
+        each = all_times[name] = in_process(cores, "network", name)
+        other = each.setdefault("onnxruntime", float("nan"))
+        times = "".join(f"{each[label]:>10.1f}" for label in labels) + f"{other:>10.1f}"
         over = "".join(f"{each[label] / other:>14.2f}" for label in labels)
-        print(f"{name:16}{times}{over}{each['fast - exact']:>14.2e}{each['exact - float32']:>14.2e}")
+        line = f"{name:16}{times}{over}{each['fast - exact']:>14.2e}{each['exact - float32']:>14.2e}"
+        if one_core:
+            line += "".join(f"{one_core[name][label] / each[label]:>12.2f}" for label in (*labels, "onnxruntime"))
+        print(line, flush=True)
+    return all_times
 
 
 def report_memory() -> None:
@@ -275,9 +296,10 @@ def main() -> None:
         return
     print(native.why_not() or f"native path: {os.environ.get('ANEFORGE_NATIVE_PATH') or native.paths()[-1]}")
     cpus = native.threads()
+    times: dict[str, dict[str, float]] = {}
     for cores in (1, cpus) if cpus > 1 else (1,):
         report_kernels(cores)
-        report_networks(cores)
+        times = report_networks(cores, times)
     report_memory()
     each = in_process(1, "overhead")
     print(f"\nan op of a small graph: {each['exact']:.1f} us exact, {each['fast']:.1f} us fast, arithmetic included")

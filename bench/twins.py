@@ -20,7 +20,7 @@ Array = np.ndarray
 OPSET = 23
 
 
-def onnx_twin(graph: Graph) -> bytes:  # noqa: PLR0912 - one branch an op
+def onnx_twin(graph: Graph) -> bytes:  # noqa: PLR0912, PLR0915 - one branch an op
     """The graph as a float32 ONNX model."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -49,6 +49,9 @@ def onnx_twin(graph: Graph) -> bytes:  # noqa: PLR0912 - one branch an op
             emit("Conv", given, name, strides=attrs["stride"], pads=[top, left, bottom, right], group=attrs["groups"])
         elif node.op == "batch_norm":
             emit("BatchNormalization", given, name, epsilon=attrs["eps"])
+        elif node.op == "relu6":
+            ends = [constant(np.array(end, np.float32), "end") for end in (0, 6)]
+            emit("Clip", [*given, *ends], name)
         elif node.op == "max_pool":
             top, bottom, left, right = attrs["pad"]
             shape = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "pads": [top, left, bottom, right]}
@@ -124,8 +127,9 @@ def _conv(attrs: dict[str, Any], x: Array, weight: Array) -> Array:
     view = np.lib.stride_tricks.sliding_window_view(padded, weight.shape[2:], axis=(1, 2))
     view = view[:, :: attrs["stride"][0], :: attrs["stride"][1]]
     rows, columns = view.shape[1:3]
-    read = view.transpose(0, 3, 4, 1, 2).reshape(-1, rows * columns)
-    return (weight.reshape(len(weight), -1) @ read).reshape(1, -1, rows, columns)
+    groups = attrs["groups"]
+    read = view.transpose(0, 3, 4, 1, 2).reshape(groups, -1, rows * columns)
+    return (weight.reshape(groups, len(weight) // groups, -1) @ read).reshape(1, -1, rows, columns)
 
 
 def _batch_norm(attrs: dict[str, Any], x: Array, gamma: Array, beta: Array, mean: Array, variance: Array) -> Array:
@@ -164,6 +168,7 @@ _NUMPY: dict[str, Callable[..., Array]] = {
     "conv": _conv,
     "batch_norm": _batch_norm,
     "relu": lambda attrs, x: np.maximum(x, 0),
+    "relu6": lambda attrs, x: np.clip(x, 0, 6),
     "max_pool": _max_pool,
     "add": lambda attrs, a, b: a + b,
     "mul": lambda attrs, a, b: a * b,

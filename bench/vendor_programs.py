@@ -1,12 +1,14 @@
 """How many programs of the vendor's compiler come out word for word, by generation and kind.
 
-    python bench/vendor_programs.py FOLDER [--list] [--misses ID] [--only TEXT] [--json] [--refresh FILE]
+    python bench/vendor_programs.py FOLDER [--list] [--misses ID] [--only TEXT] [--json] [--refresh FILE] [--left-out]
 
 FOLDER holds records of the third collection, or is one file of them, such as tests/evidence/vendor_programs.json.gz: a
 network, and the words of every task that the vendor's compiler wrote
 for it. For each record the network is built, compiled for the record's target, and our words are compared with the
 record's. ``--list`` names every miss with its reason, ``--misses ID`` shows the words of one record that differ, and
 ``--refresh aneforge/chips/data/task_words.json`` writes down what is proven (then ``tools/import_facts.py --seal``).
+``--left-out`` judges each record without the tabulated values that only it, or its shape, is evidence of
+(``bench/vendor_left_out.py``).
 """
 
 from __future__ import annotations
@@ -198,8 +200,10 @@ def _behind(x: Any, step: dict[str, Any]) -> Any:
 
 def _normalised(x: Any, axes: tuple[int, ...], eps: float) -> Any:
     """A layer norm without scale and shift."""
+    channels = x.shape[1]
+    if axes == (1, 2, 3):
+        return x.group_norm(np.ones(channels, np.float16), np.zeros(channels, np.float16), 1, eps)
     if axes == (1,):
-        channels = x.shape[1]
         return x.channel_layer_norm(np.ones(channels, np.float16), np.zeros(channels, np.float16), eps)
     flat = x if axes == (x.ndim - 1,) else x.reshape(1, -1)
     columns = flat.shape[-1]
@@ -403,6 +407,20 @@ def table(scores: list[Score], of: Callable[[Score], str]) -> Iterator[str]:
         yield f"{name:24} {counts}, misses with a form {share}"
 
 
+def show_left_out(records: list[Record]) -> None:
+    """Every record judged without the values that only it, or its shape, is evidence of."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    import vendor_left_out
+
+    rows = vendor_left_out.left_out(records, score)
+    for of in (lambda record: record["target"], lambda record: record["kind"], lambda record: "all"):
+        print("\n".join(vendor_left_out.table(rows, of)))
+        print()
+    for before, after, keys in rows:
+        if keys:
+            print(f"{before.record['id']}: without {', '.join(keys)}: {after.reason or 'exact'}")
+
+
 def main() -> None:
     words = sys.argv[1:]
     folder = Path(words[0])
@@ -417,6 +435,9 @@ def main() -> None:
                 entry = score(record)
                 print(record["id"], entry.reason or "exact")
                 print("\n".join(f"  {line}" for line in entry.differences))
+        return
+    if "--left-out" in words:
+        show_left_out(records)
         return
     scores = [score(record) for record in records]
     if "--refresh" in words:

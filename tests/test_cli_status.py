@@ -39,7 +39,7 @@ PLAN = [{"operatorName": "relu", "preferredComputeDevice": "cpu"}]
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(NET)
-    np.savez("samples.npz", x=np.ones((2, 1, 4, 6, 6), np.float32))
+    np.savez("samples.npz", x=np.ones((2, 2, 4, 6, 6), np.float32))
     np.savez("data.npz", x=np.ones((4, 4, 6, 6), np.float32))
     for name in ("a.hwx", "conv.hwx"):
         shutil.copy(ROOT / "examples" / "conv.hwx", name)

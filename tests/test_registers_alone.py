@@ -25,7 +25,7 @@ from aneforge.codegen.tables import bounds_bytes, bounds_of
 from aneforge.study.model import Model
 
 rng = np.random.default_rng(381)
-TEXT_BESIDE = ("real_div", "leaky_relu")
+TEXT_BESIDE = ("real_div", "leaky_relu", "softmax", "layer_norm")
 """Records whose tasks round where the op does not: a reciprocal by table, a slope that is a half."""
 
 
@@ -65,7 +65,7 @@ def test_published_programs_run_from_their_registers(generation):
         (expected,) = model.run(feeds).outputs.values()
         assert rounds or result(model, program, feeds) == expected.tobytes(), record["id"]
         count += not rounds
-    assert count == {"h13": 76, "h14": 64, "h15": 8, "h16": 41, "h17": 43, "h18": 30}[generation]
+    assert count == {"h13": 88, "h14": 67, "h15": 8, "h16": 50, "h17": 43, "h18": 30}[generation]
 
 
 @pytest.mark.parametrize("target", ["h13", "h14", "h15", "h16", "h17", "h18"])
@@ -175,7 +175,7 @@ def test_parts_and_neighbours_are_found():
     assert memory.read((4, 0), matrix(13, 8)) is None
     found = memory.read((4, 64), matrix(2, 8))
     assert found is not None
-    assert (found.whole, found.pieces[0].value, found.pieces[0].part) == (None, "part 0", (2, 1, 2))
+    assert (found.whole, found.pieces[0].value, found.pieces[0].cuts) == (None, "part 0", ((2, 1, 2),))
 
 
 @pytest.mark.parametrize(

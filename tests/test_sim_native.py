@@ -322,16 +322,6 @@ def test_single_sums_settle_as_they_do_in_numpy(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("columns", [1, 63, 64, 200])
-def test_vector_products_are_products(path, columns):
-    rng = np.random.default_rng(15)
-    a, b = (rng.integers(-30, 31, shape).astype(np.float16) for shape in ((3, 131), (131, columns)))
-    want = a.astype(np.float32) @ b.astype(np.float32)
-    for workers in (1, 2, 5):
-        np.testing.assert_array_equal(native.vector_products(a, b, path=path, workers=workers), want)
-
-
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fields", [(0, 32), (10, 20), (0, 3), (25, 31)])
 def test_line_sums_are_those_of_numpy(path, fields, monkeypatch):
     lines = halves(np.random.default_rng(17), (40, 192), fields)

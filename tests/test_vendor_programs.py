@@ -33,7 +33,7 @@ from aneforge.study.validate.program import validate_program
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "tests" / "evidence" / "vendor_programs.json.gz"
-EXACT = {"h13": 76, "h14": 64, "h15": 9, "h16": 43, "h17": 44, "h18": 32}
+EXACT = {"h13": 93, "h14": 83, "h15": 9, "h16": 52, "h17": 44, "h18": 32}
 """How many records of a generation come out word for word; never fewer."""
 RECORDS = {"h13": 104, "h14": 91, "h15": 9, "h16": 60, "h17": 45, "h18": 34}
 rng = np.random.default_rng(38)
@@ -83,8 +83,8 @@ def test_programs_come_out_word_for_word(generation):
     assert 2 * len(exact) > RECORDS[generation]
 
 
-def test_at_least_240_programs_are_equal():
-    assert sum(entry.is_exact for name in written_generations() for entry in scores(name)) >= 240
+def test_at_least_300_programs_are_equal():
+    assert sum(entry.is_exact for name in written_generations() for entry in scores(name)) >= 300
 
 
 @pytest.mark.parametrize("generation", written_generations())
@@ -180,8 +180,8 @@ def test_every_generation_writes_whole_models(generation, tmp_path):
     assert sum(record.verdicts.values()) == len(container.tasks)
     assert set(record.verdicts) <= set(VERDICTS)
     assert {task.form for task in record.not_expressed} <= {"softmax", "reshape", "reduce_avg", "average_pool"}
-    assert not record.can_run
-    assert "cannot run on hardware" in str(record)
+    assert record.can_run == (not record.not_expressed)
+    assert ("cannot run on hardware" in str(record)) != record.can_run
     container.write(tmp_path / "net.hwx")
     again = read_container(tmp_path / "net.hwx")
     assert again.to_bytes() == container.to_bytes()
@@ -190,7 +190,7 @@ def test_every_generation_writes_whole_models(generation, tmp_path):
     (found,) = Model(model.graph, decode(again)).run(feeds).outputs.values()
     assert found.tobytes() == expected.tobytes()
     faults = [fault for fault in validate_program(again).faults if fault.check == "words"]
-    assert any("softmax" in str(fault) for fault in faults)
+    assert bool(faults) != record.can_run
 
 
 def test_a_program_that_is_published_says_so():
@@ -214,7 +214,7 @@ def test_files_of_the_driver_run_again(tmp_path):
     (expected,) = model.run({"x": feed}).outputs.values()
     (found,) = loaded.run({name: feed}).outputs.values()
     assert found.tobytes() == expected.tobytes()
-    text = af.compile(af.input((8, 64), name="x").softmax(-1), target="m1")
+    text = af.compile(af.input((8, 64), name="x").floor(), target="m1")
     with pytest.raises(AneforgeError, match="cannot run on hardware"):
         emit(text.program).to_anec()
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 BANK, BANKS = 16, 64
 PERIOD = BANK * BANKS
-_ROWS_OF_MAC, _ROWS_OF_PLANAR = 8, 4
+_ROWS_OF_MAC, _ROWS_OF_PLANAR, _ROWS_OF_LARGEST = 8, 4, 16
 _OF_CONVOLUTION = {2: 5, 3: 3, 4: 3}
 _OF_COPY = {2: 5, 3: 3, 4: 2}
 _OF_PLANAR = 2
@@ -46,6 +46,12 @@ def copy_pad(line: int, shared: int) -> int:
 def planar_pad(line: int, patch: int) -> int:
     """``patch`` is the log of the columns that a planar task takes at once."""
     return pad_of(line, _ROWS_OF_PLANAR, _OF_PLANAR if patch <= _WIDEST_SPREAD_PATCH else 0)
+
+
+def stay_pad(line: int, across_channels: bool) -> int:
+    """Of a source that a task of each engine reads: the MAC engine's goes over all channels of 16 rows, or turns."""
+    pads = (pad for pad in range(0, PERIOD, BANK) if not pad_of(line + pad, _ROWS_OF_PLANAR, _OF_PLANAR))
+    return next((pad for pad in pads if not across_channels or not pad_of(line + pad, _ROWS_OF_LARGEST, 1)), 0)
 
 
 def cleared(place: int) -> int:

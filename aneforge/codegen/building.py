@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.forms import Form
-from aneforge.codegen.plan import Kernel, Scratch, Streams, TaskBuffer, TaskPlan
+from aneforge.codegen.plan import PIECE, Kernel, Scratch, Streams, TaskBuffer, TaskPlan
 from aneforge.codegen.words import patch_of, sharing_of
 
 _TURNED_SECOND = 0x200
@@ -21,8 +20,13 @@ _STRIP, _WIDE_PLANAR = 0x100, 0x400
 """Bytes of a row of one channel that the engine's memory holds at a time where a map is wider."""
 _BUDGET = 0x1E0000
 """Bytes of a source that a MAC task holds at a time; a larger one is taken in tiles (U240)."""
+_SCRATCH = 0x200000
+"""Bytes of it; a copy leaves room for one row of its result."""
+_ROWS_OF_WINDOWS = 8
 _DEALT, _DEALT_FROM = 2048, 128
 """Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
+_TILE_OF_NUMBERS = 16
+"""Rows at a time of a map of one column that is turned."""
 _NARROW_PATCH = 4
 """A reduction reads its rows as narrow patches do, however wide its map is."""
 _OWN_MEMORY = 3
@@ -74,6 +78,11 @@ class TaskBuilder:
         self.cursor += line
         return TaskBuffer(columns, 1, rows, _up(2 * rows, 64), _up(2 * rows, 64), _up(2 * rows, 64) * columns, scratch)
 
+    def stays(self, source: TaskBuffer) -> TaskBuffer:
+        """A tensor that a task brought into scratch, for the tasks behind it to read there."""
+        self.cursor = max(self.cursor, source.scratch.base + source.scratch.row * source.height)
+        return replace(source, bar=None, offset=0)
+
     def add(self, plan: TaskPlan) -> TaskPlan:
         """The task with its places in scratch."""
         plan = replace(
@@ -82,9 +91,11 @@ class TaskBuilder:
             rate=self.site.rate,
             constants_bar=self.site.constants_bar,
         )
+        if plan.turns_numbers and plan.source.height > _TILE_OF_NUMBERS:
+            plan = replace(plan, tile=_TILE_OF_NUMBERS)
         dealt = self.site.dialect.spreads_rows and plan.activation != "none" and not plan.is_biased
         if dealt and plan.operation == "bypass" and plan.source.channels == 1 and plan.source.width >= _DEALT_FROM:
-            plan = replace(plan, rows_are_dealt=True)
+            plan = replace(plan, rows_are_dealt=plan.result.in_memory)
         plan = self._planar_places(plan) if plan.engine == "planar" else self._mac_places(plan)
         if plan.has_kernel:
             plan = replace(plan, kernel_number=plan.number + 1)
@@ -106,15 +117,20 @@ class TaskBuilder:
                 plan, pad = replace(plan, tile=tile), 0
             elif plan.kernel_bar is not None:
                 pad = 0
+            elif plan.source_stays and plan.operation != "convolution":
+                pad = banks.stay_pad(line, plan.operation == "largest") if source.height > 1 else 0
             elif plan.operation == "convolution":
                 pad = banks.convolution_pad(line, sharing.most, plan.kernel.stride[0])
             else:
-                pad = 0 if plan.transposes_result else banks.copy_pad(line, sharing.most)
+                is_matrix = plan.transposes_result and source.height == 1
+                pad = 0 if is_matrix else banks.copy_pad(line, sharing.most)
             source = replace(source, scratch=Scratch(cursor, channel, line + pad, line))
-            rows = source.height if tile is None else tile + plan.kernel.height - 1
+            rows = source.height
+            if tile is not None:
+                rows = (tile - 1) * plan.kernel.stride[0] + plan.kernel.height
             cursor += (line + pad) * rows
         result = plan.result
-        if result.in_memory and plan.transposes_result and plan.operation == "bypass":
+        if result.in_memory and plan.result_goes_in_strides:
             pitch = _up(2 * result.width, banks.BANK)
             line = pitch * result.channels
             result, plan = (
@@ -131,18 +147,37 @@ class TaskBuilder:
         total = 2 * like.width * like.channels
         return replace(like, row=step, plane=step, total=total, bar=_OWN_MEMORY, offset=self.site.reserve(total))
 
+    def fits(self, plan: TaskPlan) -> bool:
+        """Whether the source of a MAC task lies in scratch as a whole."""
+        placed = plan if not plan.source.in_memory else self._mac_places(plan)
+        return placed.tile is None
+
     def _tile(self, plan: TaskPlan, line: int) -> int | None:
-        rows = _BUDGET // line
-        return rows if rows < plan.source.height and plan.kernel.is_point and not plan.transposes_result else None
+        """Rows of the result at a time; None for all. Of a window only a whole number of eight is known (U240)."""
+        if plan.transposes_result:
+            return None
+        rows = _BUDGET // line if plan.operation != "bypass" else _SCRATCH // line - 1
+        if rows >= plan.source.height:
+            return None
+        if plan.kernel.is_point and plan.kernel.stride == (1, 1):
+            return rows
+        tile = (rows - plan.kernel.height) // plan.kernel.stride[0] + 1
+        return max(1, tile // _ROWS_OF_WINDOWS * _ROWS_OF_WINDOWS if tile > _ROWS_OF_WINDOWS else tile)
 
     def _planar_places(self, plan: TaskPlan) -> TaskPlan:
         patch = _NARROW_PATCH if plan.is_reduction else patch_of(self.site.dialect.generation, plan)[0]
         if 2 * plan.source.width > _WIDE_PLANAR and plan.source.height > _PASS:
             plan = replace(plan, tile=_PASS)
         source, second, result, cursor = plan.source, plan.second, plan.result, self.cursor
+        widest = 2 * PIECE if plan.is_cut else _WIDE_PLANAR
         rows = source.height if plan.tile is None else plan.tile
         if source.in_memory:
-            place = self._planar_place(source, cursor, patch)
+            place = self._planar_place(source, cursor, patch, widest)
+            if plan.is_reduction and source.height == 1 and plan.source_stays:
+                place = replace(place, row=place.depth)
+            if plan.depth > 1:
+                place = self._planar_place(replace(source, channels=plan.depth), cursor, patch, widest)
+                place = replace(place, depth=place.channel, group=place.depth)
             source, cursor = replace(source, scratch=place), cursor + place.row * rows
         if second is not None and second.in_memory:
             if plan.is_vector:
@@ -152,14 +187,19 @@ class TaskBuilder:
             else:
                 stretched = plan.mask & 0x10 and not plan.mask & 0x20
                 start = cursor if stretched else banks.cleared(cursor)
-                place = self._planar_place(second, start, patch)
+                place = self._planar_place(second, start, patch, widest)
                 second, cursor = replace(second, scratch=place), start + place.row * min(rows, second.height)
         if result.in_memory:
-            result = replace(result, scratch=_staged(result, cursor))
+            result = replace(result, scratch=_staged(result, cursor, widest))
+        if result.in_memory and plan.is_cut:
+            plan = replace(plan, result_in_strides=True)
+        elif result.in_memory and plan.result_in_strides:  # numbers of the channels, side by side
+            pitch = _up(2 * result.channels, banks.BANK)
+            result = replace(result, scratch=Scratch(cursor, pitch, pitch, pitch), plane=0)
         return replace(plan, source=source, second=second, result=result)
 
-    def _planar_place(self, tensor: TaskBuffer, base: int, patch: int) -> Scratch:
-        channel = min(_up(2 * tensor.width, banks.BANK), _WIDE_PLANAR)
+    def _planar_place(self, tensor: TaskBuffer, base: int, patch: int, widest: int) -> Scratch:
+        channel = min(_up(2 * tensor.width, banks.BANK), widest if tensor.height > 1 else _WIDE_PLANAR)
         line = channel * tensor.channels
         return Scratch(base, channel, line + banks.planar_pad(line, patch), line)
 
@@ -198,34 +238,6 @@ def plain(form: Form, source: TaskBuffer, result: TaskBuffer, second: TaskBuffer
 
 _BIASED = ("r_sqrt", "invert", "log2")
 """Tables whose task adds the least epsilon that a half holds well to its source."""
-
-
-def reduction_of(form: Form, source: TaskBuffer, result: TaskBuffer) -> TaskPlan:
-    """One planar task. Rows of one channel count as channels, rows of several channels as images, channels of one
-    number each as rows; the result has the layout of what was read."""
-    count = prod(before for before, after in zip(source.extents, result.extents, strict=True) if before != after)
-    images = 1
-    if form.axes == (2,):
-        source, result = (_as_rows(tensor) for tensor in (source, result))
-    elif form.axes == (4,) and source.height > 1:
-        if source.channels == 1:
-            source, result = (_rows_as_channels(tensor) for tensor in (source, result))
-        else:
-            images = source.height
-            source, result = (_one_row(tensor) for tensor in (source, result))
-    return replace(plain(form, source, result), images=images, mean_of=count)
-
-
-def _as_rows(tensor: TaskBuffer) -> TaskBuffer:
-    return replace(tensor, channels=1, height=tensor.channels, row=tensor.plane, plane=tensor.total)
-
-
-def _rows_as_channels(tensor: TaskBuffer) -> TaskBuffer:
-    return replace(tensor, channels=tensor.height, height=1, plane=tensor.row, total=tensor.row * tensor.height)
-
-
-def _one_row(tensor: TaskBuffer) -> TaskBuffer:
-    return replace(tensor, height=1, total=tensor.row)
 
 
 def copy_of(source: TaskBuffer, result: TaskBuffer) -> TaskPlan:

@@ -222,7 +222,11 @@ class _Decoder:
 
 def _layout(numbers: list[list[int]] | None) -> Layout | None:
     """How a value lies, as the debug section states it; older files do not."""
-    return None if numbers is None else Layout(tuple(numbers[0]), tuple(numbers[1]))
+    if numbers is None:
+        return None
+    if min(numbers[0]) < 1 or min(numbers[1]) < 0:
+        raise ContainerError(0, f"the debug section states a layout of {numbers[0]} in steps of {numbers[1]} bytes")
+    return Layout(tuple(numbers[0]), tuple(numbers[1]))
 
 
 _BYTES = ("uint8", "ui8")

@@ -221,6 +221,10 @@ def _slots(task: Task) -> str:
     if planar and not meaning_of(task, "planar.config"):
         operation = None  # the engine is off
     parts = [] if operation is None else [f"operation {named(operations, operation)}"]
+    own = _reduced(task) if planar else _across_channels(task)
+    if own and planar:
+        return f"operation {own}"
+    parts = [f"operation {own}"] if own else parts
     if planar:
         pool, condition = _pool(task), meaning_of(task, "planar.condition")
         parts = [f"pool {named('pe_pool', pool)}"] if pool else parts
@@ -233,6 +237,32 @@ def _slots(task: Task) -> str:
     parts += [f"activation {named('ne_nonlinear', activation)}"] if activation else []
     parts += ["result transposed"] if meaning_of(task, "task.transposes") else []
     return ", ".join(parts)
+
+
+_REDUCTIONS, _EXTREMES = (5, 6), {2: "largest", 3: "smallest"}
+_SQUARES, _INVERSE, _ROOT, _DIFFERENCE = 0x10, 0x1000, 0x2000, 3
+
+
+def _reduced(task: Task) -> str:
+    """What a planar task makes of its rows, as softmax and norms of published programs do; a difference, too."""
+    config = meaning_of(task, "planar.config") or 0
+    if meaning_of(task, "task.type") not in _REDUCTIONS:
+        return "sub" if config >> 18 == _DIFFERENCE and not config >> 2 & 7 else ""
+    if meaning_of(task, "planar.pool") and (config & 3) not in _EXTREMES:
+        return ""
+    of = "squares of the difference" if config >> 18 and config & _SQUARES else "squares" if config & _SQUARES else ""
+    kind = _EXTREMES.get(config & 3, "sum") + (f" of the {of}" if of else "")
+    behind = ", reciprocal" if config & _INVERSE else ", reciprocal of the root" if config & _ROOT else ""
+    return f"{kind} over the rows{behind}"
+
+
+def _across_channels(task: Task) -> str:
+    """What a MAC task makes of all channels without a kernel."""
+    channels = [meaning_of(task, f"{side}.channels") for side in ("in", "out")]
+    if channels[1] != 1 or channels[0] in (1, None):
+        return ""
+    mode = (meaning_of(task, "mac.config") or 0) & 0xF
+    return {0xB: "largest of all channels", 0x8: "sum of all channels"}.get(mode, "")
 
 
 def find_task(program: Compiled, number: int) -> Task:

@@ -80,6 +80,10 @@ class Dialect:
     points_share_rows: bool
     turns_in_lanes: bool
     one_row_turns_share: bool
+    turns_numbers: bool
+    cuts_reductions: bool
+    other_streams: tuple[str, ...]
+    follows_rows: bool
     marks_two_sources: bool
     configures_second: bool
     halves_of_numbers: bool

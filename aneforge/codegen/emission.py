@@ -44,11 +44,7 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
-_CORES = 16
 _FRAME, _PACKED_AT = 16, 16
-_READ_AS_PARTS = ("division", "logarithm")
-"""Forms whose tasks round where the op does not, as a table with a slope rounds it: what is read from them is right,
-but not to the bit the op's value. Their text lies beside their words."""
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -117,6 +113,8 @@ class _Writer:
         self.arrays: dict[str, np.ndarray] = {}
         self.encoded: dict[str, Any] = {}
         self.replay = Replay(Module(), {})
+        self.answers: dict[tuple[str, str], str] = {}
+        """Of checks by numbers, by the ops that were compared."""
         self.leaves: dict[Op, Name] = {}
         """What the values of the replay stand for."""
         for port in program.inputs:
@@ -149,8 +147,6 @@ class _Writer:
     def _expressed(self, layer: ProgramLayer, form: Form, number: int) -> _Item | str:
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
-        if form.name == "product" and form.operands[0].shape[2] > self.dialect.product_rows:
-            return f"a product of more than {self.dialect.product_rows} rows of two tensors is not one task"
         if (
             form.name == "product"
             and form.activation not in ("none", "relu")
@@ -163,28 +159,32 @@ class _Writer:
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
         constants = self.sequences.constants
         before, tiles = (len(constants), len(self.sequences.rows)), len(self.sequences.tiles)
-        plans: list[TaskPlan] = []
-        rules: dict[str, None] = {}
-        for part, result in _passes(form, tensors[-1], layer.passes):
-            site = TaskSite(
-                self.dialect,
-                self.placement.free(layer),
-                rate_of(self.program.target.name, self.generation),
-                self._constants_bar if self.dialect.kernel_section else None,
-                self.placement.reserve,
-            )
-            builder = TaskBuilder(site, number + len(plans))
-            rule = self.sequences.add(builder, part, tensors[:-1], result)
-            plans += builder.plans
-            rules[rule] = None
-        problem = self._problem(layer, plans, form, tensors[-1], before)
-        if problem and form.name not in _READ_AS_PARTS and form.activation != "leaky_relu":
+        site = TaskSite(
+            self.dialect,
+            self.placement.free(layer),
+            rate_of(self.program.target.name, self.generation),
+            self._constants_bar if self.dialect.kernel_section else None,
+            self.placement.reserve,
+        )
+        builder = TaskBuilder(site, number)
+        rule = self.sequences.add(builder, form, tensors[:-1], tensors[-1])
+        plans = builder.plans
+        found = self._read_back(plans, tensors[-1], before)
+        modules = self.replay.module, self.program.module
+        check = LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of)
+        problem = found if isinstance(found, str) else ""
+        if isinstance(found, Op):
+            problem = "" if form.is_checked_by_numbers else check.problem(found)
+            if form.is_checked_by_numbers or (problem and form.goes_by_channels):
+                problem = check.problem_by_numbers(found, self.answers)
+        if problem and not (form.rounds and isinstance(found, Op) and not form.is_checked_by_numbers):
             self.sequences.cut(*before, tiles)
             return problem
-        sampled = _sampled(form, plans, layer.passes, any(self._is_reshaped(name) for name in names))
-        first, rule = plans[0].number, "; ".join(filter(None, rules))
-        record = TaskRecord(layer.number, first, kind_of(form), True, sampled, rule, "", layer.sources, len(plans))
-        return _Item(layer, plans, record, self._text(layer) if problem else "", form)
+        sampled = _sampled(form, plans, any(self._is_reshaped(name) for name in names))
+        record = TaskRecord(
+            layer.number, number, kind_of(form, plans), True, sampled, rule, "", layer.sources, len(plans)
+        )
+        return _Item(layer, plans, record, self._text(layer) if form.rounds else "", form)
 
     @property
     def _constants_bar(self) -> int:
@@ -198,11 +198,9 @@ class _Writer:
         layer = self.program.layers[name]
         return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
-    def _problem(
-        self, layer: ProgramLayer, plans: list[TaskPlan], form: Form, result: TaskBuffer, starts: tuple[int, int]
-    ) -> str:
-        """What the reader would get wrong of a layer; empty where it gives the layer back. ``starts`` is where its
-        constants begin."""
+    def _read_back(self, plans: list[TaskPlan], result: TaskBuffer, starts: tuple[int, int]) -> Op | str:
+        """What a reader of the tasks of a layer gets, or why it gets nothing. ``starts`` is where its constants
+        begin."""
         self.replay.module = Module()
         stored, rows = self.sequences.constants, self.sequences.rows
         self.replay.constants = {1: bytes(stored[starts[0] :])}
@@ -211,11 +209,9 @@ class _Writer:
         try:
             for plan in plans:
                 self.replay.task(task_of(_moved(plan, *starts), self.generation))
-            found = self.replay.value(Operand(place_of(result), layout_of(result)), 0)
+            return self.replay.value(Operand(place_of(result), layout_of(result)), 0)
         except ContainerError as error:
             return str(error)
-        modules = self.replay.module, self.program.module
-        return LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of).problem(found)
 
     def _write(self, place: Name, shape: tuple[int, ...], is_view: bool = False) -> None:
         """A value at its place, as later tasks find it."""
@@ -298,7 +294,7 @@ class _Writer:
             own = tasks[place : place + len(item.plans)]
             place += len(own)
             if item.form is not None:
-                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form, item.layer.passes))
+                item.record = replace(item.record, verdict=verdict_of(own, item.plans, item.form))
 
     def _tasks(self) -> Iterator[Task]:
         plans = finished([plan for item in self.items for plan in item.plans], self.dialect)
@@ -379,31 +375,6 @@ def _port(port: Port) -> dict[str, Any]:
     }
 
 
-def _passes(form: Form, result: TaskBuffer, passes: int) -> list[tuple[Form, TaskBuffer]]:
-    """The work of each pass of a kernel, and the part of the result that it gives. Kernel memory holds a part of the
-    outputs at a time; a kernel whose result is turned, or that has groups, stays whole (U108)."""
-    if passes == 1 or form.weights is None or form.transposes or form.kernel.groups > 1:
-        return [(form, result)]
-    outputs = len(form.weights)
-    size = -(-outputs // passes)
-    aligned = -(-size // _CORES) * _CORES
-    size = aligned if -(-outputs // aligned) == passes else size
-    parts = []
-    for first in range(0, outputs, size):
-        weights = form.weights[first : first + size]
-        bias = None if form.bias is None else form.bias[first : first + size]
-        scratch = replace(result.scratch, base=result.scratch.base + first * result.scratch.channel)
-        part = replace(
-            result,
-            channels=len(weights),
-            total=result.plane * len(weights),
-            scratch=result.scratch if result.in_memory else scratch,
-            offset=result.offset + first * result.plane if result.in_memory else 0,
-        )
-        parts.append((replace(form, weights=weights, bias=bias), part))
-    return parts
-
-
-def _sampled(form: Form, plans: list[TaskPlan], passes: int, is_reshaped: bool) -> tuple[str, ...]:
-    more = {"passes": passes > 1, "views": is_reshaped, "tiles": any(plan.tile is not None for plan in plans)}
+def _sampled(form: Form, plans: list[TaskPlan], is_reshaped: bool) -> tuple[str, ...]:
+    more = {"views": is_reshaped, "tiles": any(plan.tile is not None for plan in plans)}
     return (*form.sampled, *(name for name, holds in more.items() if holds))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aneforge.codegen.plan import Kernel
+from aneforge.codegen.windows import effective_stride
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op
@@ -19,6 +20,7 @@ TURNED = ((2, 4), (4, 2))
 _ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min", "div": "mul"}
 _COMMUTES = ("add", "mult", "max", "min")
 _LOG2_E = 1.4426950408889634
+_PLAIN_REDUCTIONS = ("reduction of columns", "reduction of channels")
 WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
 
 
@@ -49,10 +51,45 @@ class Form:
     same_bias: float = 0.0
     """One bias for all output channels."""
     images: int = 1
+    is_matrix: bool = False
+    """Whether it is a matrix by a constant."""
     turns_source: bool = False
     """Whether the matrix that is multiplied has to be turned first."""
+    turns_kernel: bool = False
+    """Whether the matrix that is the kernel of a product has to be turned first."""
+    rows: int = 0
+    """Of the first matrix of a product."""
+    pairs: int = 1
+    """Products, side by side in the rows of the tensors."""
+    swaps: bool = False
+    """Whether a product is the turned one of the turned operands, and the pairs are channels of the result."""
     axes: tuple[int, ...] = ()
-    """Of a reduction: 2 for channels, 3 for rows, 4 for columns."""
+    """Of a reduction, a softmax or a norm: 2 for channels, 3 for rows, 4 for columns."""
+    epsilon: float = 0.0
+    """Of a norm."""
+    first: int = 0
+    """Where a slice begins along its axis."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether its tasks round where the op does not: a quotient by a table, a slope that is a half, values between
+        the tasks of a softmax or a norm. What is read from them is right, but not to the bit the op's value."""
+        named = ("division", "logarithm", "softmax", "norm")
+        return self.name.startswith(named) or self.activation == "leaky_relu"
+
+    @property
+    def goes_by_channels(self) -> bool:
+        """Whether some channels of its result need the same channels of its operands alone."""
+        return self.name in ("elementwise", "stretched")
+
+    @property
+    def is_checked_by_numbers(self) -> bool:
+        """Whether its tasks turn and split tensors, so that only numbers show that they do its work."""
+        is_turned = self.name.startswith("reduction") and self.name not in _PLAIN_REDUCTIONS
+        is_split = self.name == "product" and (
+            self.pairs > 1 or self.swaps or self.rows > product_lanes(self.rows) * 16
+        )
+        return self.name.startswith(("softmax", "norm")) or is_turned or is_split
 
 
 @dataclass(frozen=True)
@@ -62,6 +99,11 @@ class ActivationTable:
     low: float = -np.inf
     high: float = np.inf
     slope: float | None = None
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it has two bounds; published programs have one."""
+        return bool(np.isfinite(self.low) and np.isfinite(self.high))
 
 
 def form_of(layer: ProgramLayer, module: Module) -> Form | str:
@@ -86,6 +128,10 @@ def form_of(layer: ProgramLayer, module: Module) -> Form | str:
         return _reduction(ops)
     if primary.kind in ("linear", "matmul"):
         return _matrix(ops, module)
+    if primary.kind == "softmax":
+        return _softmax(ops)
+    if primary.kind == "layer_norm":
+        return _layer_norm(ops, module)
     return _mac(ops, module)
 
 
@@ -104,14 +150,11 @@ def _elementwise(ops: list[Op]) -> Form | str:
     if rest and [op.kind for op in rest] != ["relu"]:
         return _behind(rest)
     operation = _ELEMENTWISE[primary.kind]
-    sampled = ("planar.relu",) if rest else ()
     name, images = ("stretched" if mask else "elementwise"), primary.shape[0]
     if images > 1 and right.shape[0] not in (1, images):
         return "a batch of another size has no published words"
     activation = "relu" if rest else "none"
-    return Form(
-        name, "planar", operation, (left, right), activation=activation, sampled=sampled, mask=mask, images=images
-    )
+    return Form(name, "planar", operation, (left, right), activation=activation, mask=mask, images=images)
 
 
 def _behind(rest: list[Op]) -> str:
@@ -165,7 +208,7 @@ def _reduction(ops: list[Op]) -> Form | str:
         axes = tuple(axis for axis in primary.attrs["axes"] if primary.operands[0].shape[axis] > 1)
         name = _reduced(primary.operands[0].shape, axes)
         if not name:
-            return f"{primary.kind} over these axes has no published words of one task"
+            return f"{primary.kind} over these axes has no published words"
         return Form(name, "planar", primary.kind, (primary.operands[0],), axes=axes)
     _, height, width = primary.attrs["ksize"]
     _, _, top, _, left, _ = primary.attrs["padding"]
@@ -177,10 +220,68 @@ def _reduction(ops: list[Op]) -> Form | str:
 
 
 def _reduced(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
-    """The name of a reduction that one planar task does; empty for others."""
-    if axes == (2,) and shape[3:] == (1, 1):
-        return "reduction of channels"
-    return {(4,): "reduction of columns", (3, 4): "reduction of a map"}.get(axes, "")
+    """The name of a reduction; empty for one whose tasks are not published."""
+    names = {
+        (2, 3, 4): "reduction of everything",
+        (3,): "reduction of rows",
+        (4,): "reduction of columns",
+        (3, 4): "reduction of a map",
+    }
+    if axes != (2,):
+        return names.get(axes, "")
+    return "reduction of channels" if shape[3:] == (1, 1) else "reduction of channels of a map"
+
+
+_OVER: dict[tuple[int, ...], str] = {(2,): "channels", (3,): "rows", (4,): "columns"}
+
+
+def _over(axes: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What a softmax or a norm goes over; a row of each channel needs no copy."""
+    if axes != (4,) or shape[3] > 1:
+        return _OVER[axes]
+    return "a row" if shape[2] == 1 else "a row a channel"
+
+
+def _softmax(ops: list[Op]) -> Form | str:
+    primary = ops[0]
+    if len(ops) > 1:
+        return f"{ops[-1].kind} behind a softmax has no published words"
+    stated = tuple(primary.attrs["axes"])
+    axes = tuple(axis for axis in stated if primary.shape[axis] > 1) or stated
+    if axes not in _OVER or (axes != (2,) and primary.shape[axes[0]] == 1):
+        return "a softmax over these axes has no published words"
+    return Form(f"softmax of {_over(axes, primary.shape)}", "planar", "mul", (primary.operands[0],), axes=axes)
+
+
+def _layer_norm(ops: list[Op], module: Module) -> Form | str:
+    """A norm, with a number for each channel behind it or none."""
+    primary, vectors = ops[0], ops[0].operands[1:]
+    if len(ops) > 1:
+        return f"{ops[-1].kind} behind a norm has no published words"
+    shape, axes = primary.shape, tuple(sorted(primary.attrs["axes"]))
+    wide = tuple(axis for axis in axes if shape[axis] > 1)
+    if wide not in ((2,), (4,)) or primary["groups"] > 1:
+        return "a norm over these axes has no published words"
+    if any(operand.kind != "const_in" for operand in vectors):
+        return "a scale or a shift of a norm that is computed has no published words"
+    values = [_constant(module, operand) for operand in vectors]
+    gain, shift = (
+        (*values, np.ones(1, np.float16), np.zeros(1, np.float16))[:2]
+        if len(values) != 1
+        else (*values, np.zeros(1, np.float16))
+    )
+    vector = None
+    if not ((gain == 1).all() and (shift == 0).all()):
+        channels = shape[2]
+        if {gain.shape, shift.shape} - {(1, 1, channels, 1, 1), (1,) * 5, (1,)}:
+            return "a scale of a norm that is not one number a channel has no published words"
+        pair = [np.broadcast_to(one.reshape(-1), channels).astype(np.float16) for one in (shift, gain)]
+        vector = pair[0], pair[1]
+    name, axes = f"norm of {_over(wide, shape)}", axes if wide == (4,) else wide
+    if name == "norm of columns" and shape[2] == 1:
+        name = "norm of the rows of a channel"
+    epsilon = float(primary.attrs["epsilon"])
+    return Form(name, "planar", "mul", (primary.operands[0],), axes=axes, epsilon=epsilon, vector=vector)
 
 
 def _matrix(ops: list[Op], module: Module) -> Form | str:
@@ -196,7 +297,8 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
     weights = _constant(module, constants[0]).reshape(constants[0].shape[2], constants[0].shape[4])
     if primary.kind == "matmul" and not primary.attrs.get("transpose_rhs"):
         weights = weights.T
-    if source.shape[3] != 1 or source.shape[4] != weights.shape[1] or primary.attrs.get("transpose_lhs"):
+    is_turned = bool(primary.attrs.get("transpose_lhs"))
+    if source.shape[3] != 1 or source.shape[2 if is_turned else 4] != weights.shape[1]:
         return f"{primary.kind} of this shape has no published words"
     bias, same = None, 0.0
     if len(constants) > 1:
@@ -208,8 +310,9 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
     activation = "none"
     if rest and (rest[0].kind == "relu" or (rest[0].kind in tabulated() and not rest[0].attrs)):
         activation = rest.pop(0).kind
-    if rest:
-        return f"{rest[0].kind} behind a product has no published words"
+    stays = bool(rest) and _turns_matrix(rest[0])
+    if len(rest) > stays:
+        return f"{rest[-1].kind} behind a product has no published words"
     kernel = np.ascontiguousarray(weights)[:, :, None, None]
     return Form(
         "convolution",
@@ -220,24 +323,38 @@ def _matrix(ops: list[Op], module: Module) -> Form | str:
         kernel,
         bias,
         activation,
-        transposes=True,
+        transposes=not stays,
         same_bias=same,
-        turns_source=True,
+        is_matrix=True,
+        turns_source=not is_turned,
     )
 
 
 def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
-    """A matrix by a matrix, both computed: the first one is the kernel."""
+    """A matrix by a matrix, both computed: the first one is the kernel. Several pairs lie in the rows of tensors."""
     left, right = op.operands
-    if op.attrs.get("transpose_lhs"):
-        return "a product whose first matrix is turned has no published words that we write"
-    rows, columns = left.shape[2], left.shape[4]
-    turned = bool(op.attrs.get("transpose_rhs"))
-    if rows not in _PRODUCT_ROWS or left.shape[3] != 1 or right.shape[3] != 1:
-        return f"a product of {rows} rows of two tensors has no published words that we write"
-    if columns != right.shape[4 if turned else 2]:
+    turns_kernel, turned = bool(op.attrs.get("transpose_lhs")), bool(op.attrs.get("transpose_rhs"))
+    rows, columns = (left.shape[4], left.shape[2]) if turns_kernel else (left.shape[2], left.shape[4])
+    if left.shape[3] != right.shape[3] or columns != right.shape[4 if turned else 2]:
         return "a product of these shapes has no published words"
-    form = Form("product", "mac", "convolution", (left, right), turns_source=turned)
+    swaps = bool(rest) and rest[-1].kind == "transpose" and rest[-1].attrs["transpose_list"] == _PAIRS_FIRST
+    if swaps:  # the turned product is that of the turned matrices, in the other order
+        rest.pop()
+        left, right, turns_kernel, turned = right, left, not turned, not turns_kernel
+        rows = left.shape[4] if turns_kernel else left.shape[2]
+    if columns % _ALIGNED_COLUMNS and rows % _PRODUCT_STEP:
+        return f"a product of {rows} rows of two tensors and {columns} terms has no published words that we write"
+    form = Form(
+        "product",
+        "mac",
+        "convolution",
+        (left, right),
+        turns_source=turned,
+        turns_kernel=turns_kernel,
+        rows=rows,
+        pairs=left.shape[3],
+        swaps=swaps,
+    )
     if rest and rest[0].kind == "gain_offset_control":
         gain = _gain(rest[:1], module)
         if isinstance(gain, str) or gain.numbers is None or gain.numbers[0]:
@@ -250,8 +367,20 @@ def _product(op: Op, rest: list[Op], module: Module) -> Form | str:
 
 _WIDEST_WINDOW = 8
 """Columns of a window that one task writes as they are; wider ones take two columns a step in published programs."""
-_PRODUCT_ROWS = (16, 32, 64, 128, 256, 512)
-"""Rows of the first matrix of a product of two tensors that one task takes; a generation may take fewer."""
+_PRODUCT_STEP, _MOST_LANES = 16, 8
+_PAIRS_FIRST = ((2, 3), (3, 4), (4, 2))
+
+
+def product_parts(rows: int) -> list[tuple[int, int]]:
+    """The first row and the number of rows of each part of a product: a multiple of 16, and what is left."""
+    most = rows // _PRODUCT_STEP * _PRODUCT_STEP
+    return [part for part in ((most, rows - most), (0, most)) if part[1]]
+
+
+def product_lanes(rows: int) -> int:
+    """Rows of the first matrix of a product that lie side by side: the largest power of two up to rows / 16, at most
+    8."""
+    return min(_MOST_LANES, 1 << max(0, (rows // _PRODUCT_STEP).bit_length() - 1))
 
 
 def _mac(ops: list[Op], module: Module) -> Form | str:
@@ -265,18 +394,46 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
         if isinstance(found, str):
             return found
         form = found
+    elif len(rest) == 1 and _is_slice(rest[0]):
+        first, axis = int(rest[0].attrs["offset"]), int(rest[0].attrs["dimension"])
+        return replace(form, name="slice", first=first, axes=(axis,))
+    elif len(rest) == 1 and rest[0].kind == "transpose" and set(rest[0].attrs["transpose_list"]) == _ROWS_FIRST:
+        return replace(form, name="rows for channels")
+    elif len(rest) == 1 and rest[0].kind == "broadcast" and source.shape[:2] == rest[0].shape[:2]:
+        mask = sum(bit for axis, bit in _FIRST_OVER if source.shape[axis] == 1 < rest[0].shape[axis])
+        return Form("tile", "planar", "tile", (source,), mask=mask)
     elif len(rest) == 1 and rest[0].kind == "abs":
         return Form("absolute", "planar", "abs", (source,))
     elif len(rest) == 1 and rest[0].kind == "log2" and rest[0].attrs.get("base_e"):
         return Form("logarithm", "mac", "bypass", (source,), activation="log2")
     form = _activated(form, rest)
-    if rest and rest[0].kind == "transpose" and rest[0].attrs["transpose_list"] == TURNED:
+    if rest and _turns_matrix(rest[0]):
         rest.pop(0)
         name = form.name if form.name != "bypass" else "transpose"
         form = replace(form, name=name, transposes=True)
     if rest or form.name == "bypass":
         return f"{(rest or ops)[0].kind} has no published words"
     return form
+
+
+_FIRST_OVER = ((4, 0x1), (3, 0x2), (2, 0x8))
+_ROWS_FIRST = {(2, 3), (3, 2)}
+_ALIGNED_COLUMNS = 8
+
+
+def _is_slice(op: Op) -> bool:
+    """Whether it is a part of one tensor that starts where a bank of the engine's memory does."""
+    if op.kind != "input_view" or op.attrs.get("step", 1) != 1 or op.attrs["dimension"] < 2:
+        return False
+    return op.attrs["dimension"] < 4 or op.attrs["offset"] % _ALIGNED_COLUMNS == 0
+
+
+def _turns_matrix(op: Op) -> bool:
+    """Whether channels and columns change places: a transpose, or a reshape of one number a channel to a row."""
+    if op.kind == "reshape":
+        source, result = op.operands[0].shape, op.shape
+        return source[3] == 1 and source[::-1][:3] == result[2:] and 1 in (source[2], source[4])
+    return op.kind == "transpose" and op.attrs["transpose_list"] == TURNED
 
 
 def _convolution(op: Op, module: Module) -> Form | str:
@@ -306,6 +463,11 @@ def _activated(form: Form, rest: list[Op]) -> Form:
     if not rest:
         return form
     op, name = rest[0], form.name if form.operation == "convolution" else "activation"
+    if op.kind == "clamped_relu":
+        bounds = rest.pop(0).attrs
+        table = ActivationTable(float(bounds["min_val"]), float(bounds["max_val"]))
+        name = name if form.operation == "convolution" else "clamp"
+        return replace(form, name=name, activation="clamp", table=table)
     if op.kind == "leaky_relu" and len(op.operands) == 1:
         table = ActivationTable(slope=float(rest.pop(0).attrs["negative_slope"]))
         return replace(form, name=name, activation="leaky_relu", table=table)
@@ -334,26 +496,3 @@ def _unfit(kernel: Kernel) -> str:
 
 def _constant(module: Module, op: Op) -> Array:
     return laid_out(module.weights[op.attrs["weight"]].array, op.shape)
-
-
-def effective_stride(result: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, int]:
-    """The steps that a window takes down and across: one where it stands in a single place."""
-    down, across = (step if extent > 1 else 1 for extent, step in zip(result[-2:], stride[-2:], strict=True))
-    return down, across
-
-
-def effective_padding(
-    source: tuple[int, ...],
-    result: tuple[int, ...],
-    size: tuple[int, int],
-    stride: tuple[int, int],
-    top: int,
-    left: int,
-) -> tuple[int, int, int, int, int, int]:
-    """The padding that a window reads: registers have that of the top and the left, and the extents of the result say
-    how far the window goes at the other ends."""
-    ends = [
-        max(0, (out - 1) * step + extent - into - before)
-        for into, out, extent, step, before in zip(source[-2:], result[-2:], size, stride, (top, left), strict=True)
-    ]
-    return 0, 0, top, ends[0], left, ends[1]

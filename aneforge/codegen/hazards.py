@@ -10,6 +10,8 @@ from aneforge.codegen.plan import TaskBuffer, TaskPlan, Waits
 from aneforge.codegen.stream import is_indexed
 
 _SOURCE_OF_MAC, _RESULT_OF_MAC, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR = 0x10, 0x20, 0x100000, 0x400000
+_BITS = {"mac": (_SOURCE_OF_MAC, _RESULT_OF_MAC), "planar": (_SOURCE_OF_PLANAR, _RESULT_OF_PLANAR)}
+_FOLLOWS_MAC, _FOLLOWS_PLANAR, _SECOND_OVER_COLUMNS = 0x4, 0x8, 0x10
 Region = tuple[int, int]
 
 
@@ -19,24 +21,38 @@ def region_of(buffer: TaskBuffer) -> Region:
     return place.base, place.base + max(place.row, place.depth) * buffer.height
 
 
-@dataclass
-class Ran:
-    """What the last task of each engine had in scratch; None where no task of it ran."""
+def _staged(plan: TaskPlan) -> Region:
+    """Where the result of a task lies in scratch; one with rows side by side is staged by two steps."""
+    base, end = region_of(plan.result)
+    return base, base + 2 * plan.result.row if plan.result_lanes > 1 else end
 
-    mac: tuple[Region, Region] | None = None
-    planar: tuple[Region, Region] | None = None
+
+@dataclass(frozen=True)
+class Ran:
+    """What the last task of an engine had in scratch."""
+
+    source: Region
+    result: Region
+    source_stays: bool
+    hands_on: bool
+    """Whether its result follows its source number by number, so that a reader need not wait for the whole."""
 
 
 class Hazards:
     """Which earlier tasks use the places in scratch that a task reads and writes.
 
     Published programs set a bit for each engine's last source and result: a source that comes from memory, and a
-    result, must wait for both of the other engine; a source that lies there waits for the task that made it.
+    result, must wait for both of the other engine; a source that lies there waits for the task that made it. A MAC
+    task that reads what the planar engine made number by number follows it, and so does a sum over what the MAC engine
+    made (and, where a generation follows rows, a planar task of one row): other bits, without a wait for the whole.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.ran = Ran()
+        self.ran: dict[str, Ran] = {}
+        """By engine; not of one whose end a task of the other has waited for."""
+        self.followed: Region | None = None
+        """What the MAC engine last made number by number, in place, and no planar task has read yet."""
         self.last = ""
         self.count = 0
 
@@ -44,50 +60,81 @@ class Hazards:
         """The bits of a task, which then counts as the last one of its engine."""
         first = self.count == 0
         waits = Waits() if first else self._waits(plan)
-        regions = region_of(plan.source), region_of(plan.result)
-        if plan.engine == "mac":
-            self.ran.mac = regions
-        else:
-            self.ran.planar = regions
+        bits = waits.source | waits.second | waits.result
+        other = "planar" if plan.engine == "mac" else "mac"
+        if not first and bits & _BITS[other][0] | bits & _BITS[other][1]:
+            self.ran.pop(other, None)  # waited for once, it has ended for all that follow
+        is_bypass = plan.operation == "bypass" and not plan.transposes_result and not plan.source.in_memory
+        follows = plan.engine == "planar" and not plan.is_reduction
+        result = _staged(plan)
+        self.ran[plan.engine] = Ran(region_of(plan.source), result, plan.source_stays, is_bypass or follows)
+        ran = self.ran.get(other)
+        if plan.engine == "planar":
+            self.followed = None
+            if bits & _FOLLOWS_MAC:
+                self.ran.pop(other, None)
+        elif is_bypass:
+            self.followed = result if plan.source.height == 1 else None
+            if ran is not None and ran.result == result:
+                self.ran.pop(other)  # it lies there no more
         self.count += 1
         self.last = plan.engine
-        bits = waits.source | waits.second | waits.result
-        if not first and plan.engine == "mac" and bits & (_SOURCE_OF_PLANAR | _RESULT_OF_PLANAR):
-            self.ran.planar = None  # waited for once, it has ended for all that follow
         return waits
 
     def _waits(self, plan: TaskPlan) -> Waits:
-        source = self._of(plan.source, plan.engine, plan.source.in_memory)
-        second = 0 if plan.second is None else self._of(plan.second, plan.engine, plan.second.in_memory)
-        result = self._of(plan.result, plan.engine, True)
-        if source & (_SOURCE_OF_PLANAR | _RESULT_OF_PLANAR):
-            result &= ~_SOURCE_OF_PLANAR  # the source has waited for it
-        if not self.dialect.configures_second:
-            source |= second
-        if not is_indexed(self.dialect.generation) and self.ran.mac is None:
-            unknown = _SOURCE_OF_MAC | _RESULT_OF_MAC
-            source |= unknown if plan.source.in_memory else 0
-            result |= unknown if plan.result.in_memory or plan.engine == "mac" else 0
+        source = self._of(plan, plan.source, plan.source.in_memory)
+        second = 0 if plan.second is None else self._of(plan, plan.second, plan.second.in_memory)
+        result = self._of(plan, plan.result, True)
+        both = source = source | (0 if self.dialect.configures_second else second)
+        for engine, (of_source, of_result) in _BITS.items():
+            if both & (of_source | of_result) and engine != plan.engine:
+                result &= ~(of_source | (both & of_result))  # the source has waited for it
+        if both & _FOLLOWS_PLANAR:
+            result &= ~(_SOURCE_OF_PLANAR | _RESULT_OF_PLANAR)
+        if plan.engine == "mac" and plan.source.in_memory and not is_indexed(self.dialect.generation):
+            source |= _SOURCE_OF_MAC | _RESULT_OF_MAC  # whatever it was
+            result |= _SOURCE_OF_MAC | _RESULT_OF_MAC
         return Waits(source, second, result)
 
-    def _of(self, buffer: TaskBuffer, engine: str, is_written: bool) -> int:
+    def _of(self, plan: TaskPlan, buffer: TaskBuffer, is_written: bool) -> int:
         bits = 0
         place = region_of(buffer)
-        sides = (
-            ("mac", self.ran.mac, _SOURCE_OF_MAC, _RESULT_OF_MAC),
-            ("planar", self.ran.planar, _SOURCE_OF_PLANAR, _RESULT_OF_PLANAR),
-        )
-        for name, regions, of_source, of_result in sides if self.last == "mac" else sides[::-1]:
-            if regions is None or (bits and not is_written):  # what lies there is of the task that ran last
+        if self.dialect.follows_rows and not is_written and plan.engine == "planar" and plan.whole.height == 1:
+            followed = self._follows(plan, place)
+            if followed:
+                return followed
+        engines = ("mac", "planar") if self.last == "mac" else ("planar", "mac")
+        for engine in engines:
+            ran = self.ran.get(engine)
+            if ran is None or (bits and not is_written):  # what lies there is of the task that ran last
                 continue
-            source, result = regions
-            if is_written and name == engine:
+            of_source, of_result = _BITS[engine]
+            if is_written and engine == plan.engine:
                 continue
-            if _overlap(place, result):
-                bits |= of_result
-            if is_written and _overlap(place, source) and not (name == "planar" and bits & of_result):
+            if _overlap(place, ran.result):
+                bits |= self._read(plan, engine, ran) if not is_written else of_result
+            if is_written and _overlap(place, ran.source) and not (engine == "planar" and bits & of_result):
+                bits |= of_source
+            if not is_written and ran.source_stays and engine != plan.engine and place[0] == ran.source[0]:
                 bits |= of_source
         return bits
+
+    def _follows(self, plan: TaskPlan, place: Region) -> int:
+        """The bits of a planar task of one row that follows a table of the MAC engine, or a sum of its own."""
+        if self.followed is not None and _overlap(place, self.followed):
+            return _FOLLOWS_MAC | (_RESULT_OF_PLANAR if plan.is_reduction else 0)
+        own = self.ran.get("planar")
+        is_sum = plan.behind_reduction and plan.operation == "mul"
+        return _FOLLOWS_PLANAR if is_sum and own is not None and _overlap(place, own.result) else 0
+
+    def _read(self, plan: TaskPlan, engine: str, ran: Ran) -> int:
+        """The bits of a task that reads the last result of an engine in scratch."""
+        if plan.engine == "mac" and ran.hands_on and (engine == "planar" or plan.operation == "total"):
+            return _FOLLOWS_PLANAR if engine == "planar" else _FOLLOWS_MAC
+        numbers = plan.engine == "planar" and plan.mask & _SECOND_OVER_COLUMNS
+        if numbers and engine == "mac" and ran.hands_on and self.dialect.cuts_reductions:
+            return _FOLLOWS_MAC
+        return _BITS[engine][1]
 
 
 def _overlap(one: Region, other: Region) -> bool:
@@ -99,7 +146,8 @@ def finished(plans: Sequence[TaskPlan], dialect: Dialect) -> list[TaskPlan]:
     hazards, last_use = Hazards(dialect), _last_uses(plans)
     alive: dict[int, Region] = {}
     done: list[TaskPlan] = []
-    for place, plan in enumerate(plans):
+    for place, bare in enumerate(plans):
+        plan = replace(bare, behind_reduction=bool(done) and done[-1].is_reduction)
         behind = plans[place + 1] if place + 1 < len(plans) else None
         if not plan.result.in_memory:
             alive[plan.result.scratch.base] = region_of(plan.result)

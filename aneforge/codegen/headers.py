@@ -15,8 +15,12 @@ from aneforge.codegen.tasks import header_values
 _SCRATCH_BAR, _CONSTANT_BAR = 3, 1
 _COMPLETE, _ON_CHIP_HANDED = 0x9000, 0x4000
 _FROM_MEMORY, _FROM_HANDED, _TO_MEMORY, _ALL_FROM_MEMORY = 0x10000000, 0x2000, 0x20000000, 0x800
-_TENSOR_KERNEL = 0x01000000
+_TENSOR_KERNEL, _REDUCES = 0x01000000, 0x100
 _ENGINE, _BASE_USED = 24, 0x20
+_TABLE_RATE = 34.239
+"""Bytes of scratch a nanosecond that a table reads."""
+_NS_OF_ROW, _NS_OF_NUMBER = 2.0, 0.0455
+"""Of a reduction that takes a row at a time: what fits five published programs; others would, too (U271)."""
 _LINE = 1 << 16
 """Bytes of on-chip memory that a bit of the header stands for, from h14 on."""
 
@@ -59,7 +63,7 @@ def _engine_flags(plan: TaskPlan, dialect: Dialect) -> int:
     """Nothing for a copy or a turn by the MAC engine."""
     if plan.engine == "mac" and plan.operation == "bypass" and plan.activation == "none":
         return 0
-    if plan.table in dialect.waiting_tables:
+    if plan.table in dialect.waiting_tables and plan.source.channels > 1:
         return dialect.flags_of_waiting_table
     return 0xFFF800
 
@@ -87,6 +91,8 @@ def _moves(plan: TaskPlan) -> int:
         word |= _COMPLETE
     if plan.kernel_task is not None:
         word |= _TENSOR_KERNEL
+    if plan.is_reduction:
+        word |= _REDUCES
     if plan.result_is_handed:
         word |= _COMPLETE | _ON_CHIP_HANDED
     return word
@@ -131,4 +137,9 @@ def cycles(plan: TaskPlan, dialect: Dialect) -> int:
         times.append(prod(plan.result.extents) * plan.source.channels * window / dialect.products_rate / CORES)
     if plan.is_biased and dialect.biased_rate and plan.source.in_memory:
         times.append(plan.source.total / dialect.biased_rate)
+    if plan.operation == "bypass" and plan.activation != "none" and not plan.source.in_memory:
+        times.append(plan.source.scratch.row * plan.source.height / _TABLE_RATE)
+    if plan.is_reduction and plan.whole.height == 1:
+        rows = plan.images * plan.whole.channels
+        times.append(rows * (_NS_OF_ROW + _NS_OF_NUMBER * plan.whole.width))
     return int(max(times) / 1000)

@@ -17,6 +17,7 @@ SCRATCH = -1
 Place = tuple[int, int]
 """A base-address register and an offset, or :data:`SCRATCH` and an address."""
 Shape = tuple[int, ...]
+_ELEMENT = 2
 Value = TypeVar("Value")
 
 
@@ -49,6 +50,36 @@ class Layout:
                 parts.append((extent, stride))
         return (self.lanes, self.is_in_order, *(number for part in parts for number in part))
 
+    @property
+    def span(self) -> int:
+        """Bytes from its first element to the one behind its last."""
+        ends = zip(self.shape, self.strides, strict=True)
+        return sum((extent - 1) * stride for extent, stride in ends) + _ELEMENT
+
+    def covers(self, offset: int) -> bool:
+        """Whether one of its elements lies so many bytes behind the first."""
+        for stride, extent in sorted(zip(self.strides, self.shape, strict=True), reverse=True):
+            if extent > 1 and stride:
+                number = offset // stride
+                if number >= extent:
+                    return False
+                offset -= number * stride
+        return offset == 0
+
+    def cuts_of(self, part: Layout, offset: int) -> tuple[tuple[int, int, int], ...] | None:
+        """Axis, first element and count of each axis that a part has less of, so many bytes behind the first element;
+        None where it is no part."""
+        cuts = []
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            extent, count, stride = self.shape[axis], part.shape[axis], self.strides[axis]
+            first = offset // stride if extent > 1 and stride else 0
+            if first + count > extent or (count > 1 and part.strides[axis] != stride):
+                return None
+            offset -= first * stride if extent > 1 else 0
+            if count < extent:
+                cuts.append((axis, first, count))
+        return tuple(cuts) if offset == 0 else None
+
     def cut(self, axis: int, extent: int) -> Layout:
         """A part of it along an axis."""
         return replace(self, shape=(*self.shape[:axis], extent, *self.shape[axis + 1 :]))
@@ -61,8 +92,8 @@ class FoundPiece(Generic[Value]):
     value: Value
     shape: Shape
     """Of the value."""
-    part: tuple[int, int, int] | None = None
-    """Axis, first element and count, where only a part of the value is read."""
+    cuts: tuple[tuple[int, int, int], ...] = ()
+    """Axis, first element and count of each axis of which only a part is read."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +106,7 @@ class ReadValue(Generic[Value]):
     @property
     def whole(self) -> Value | None:
         """The value, if it is all of one."""
-        return self.pieces[0].value if len(self.pieces) == 1 and self.pieces[0].part is None else None
+        return self.pieces[0].value if len(self.pieces) == 1 and not self.pieces[0].cuts else None
 
 
 @dataclass(frozen=True)
@@ -94,8 +125,15 @@ class Memory(Generic[Value]):
         self._entries: dict[int, dict[int, list[_Entry[Value]]]] = {}
 
     def write(self, place: Place, value: Value, shape: Shape, layout: Layout | None = None) -> None:
-        """A value takes the place of what lay there. Without a layout it is found by its shape alone."""
-        self._entries.setdefault(place[0], {})[place[1]] = [_Entry(place[1], shape, value, layout)]
+        """A value takes the place of what lay there, and of what began where it lies now. Without a layout it is
+        found by its shape alone."""
+        entries = self._entries.setdefault(place[0], {})
+        if layout is not None:
+            start, end = place[1], place[1] + layout.span
+            for offset in [offset for offset in entries if start < offset < end and layout.covers(offset - start)]:
+                del entries[offset]
+        entries.pop(place[1], None)  # the newest comes last
+        entries[place[1]] = [_Entry(place[1], shape, value, layout)]
 
     def view(self, place: Place, value: Value, shape: Shape, layout: Layout | None = None) -> None:
         """The same bytes in another shape."""
@@ -113,7 +151,7 @@ class Memory(Generic[Value]):
         entry = exact or next(same, None)
         if entry is not None:
             return ReadValue((FoundPiece(entry.value, entry.shape),))
-        return self._joined(place, layout) or self._part(place, layout)
+        return self._joined(place, layout) or self._part(place, layout) or self._block(place, layout)
 
     def _joined(self, place: Place, layout: Layout) -> ReadValue[Value] | None:
         """Values side by side along one axis."""
@@ -155,7 +193,18 @@ class Memory(Generic[Value]):
                     continue
                 first, rest = divmod(place[1] - entry.offset, stride)
                 if not rest and first + count <= extent and own.cut(axis, count).axes == axes:
-                    return ReadValue((FoundPiece(entry.value, entry.shape, (axis, first, count)),))
+                    return ReadValue((FoundPiece(entry.value, entry.shape, ((axis, first, count),)),))
+        return None
+
+    def _block(self, place: Place, layout: Layout) -> ReadValue[Value] | None:
+        """A part of a value along several of its axes."""
+        for entry in self._all(place[0]):
+            own = entry.layout
+            if own is None or own.shape != entry.shape or own.lanes != layout.lanes or entry.offset > place[1]:
+                continue
+            cuts = own.cuts_of(layout, place[1] - entry.offset)
+            if cuts is not None:
+                return ReadValue((FoundPiece(entry.value, entry.shape, cuts),))
         return None
 
     def _all(self, base: int) -> Iterator[_Entry[Value]]:

@@ -103,11 +103,14 @@ class TaskRegisters:
         if self.is_in_memory(side):
             place = self.memory_place(side)
             parts = [self[f"{side}.{part}"] for part in ("group", "depth", "plane", "row")]
-        else:
-            base = self.word("L2", "ResultBase") if side == "result" else self[f"scratch.{side}.base"]
-            place = SCRATCH, base
-            parts = [self[f"scratch.{side}.{part}"] for part in ("group", "depth", "channel", "row")]
-        return Operand(place, Layout(shape, (*parts, _ELEMENT)))
+            return Operand(place, Layout(shape, (*parts, _ELEMENT)))
+        return self.in_scratch(side, shape)
+
+    def in_scratch(self, side: str, shape: tuple[int, ...]) -> Operand:
+        """Where a tensor lies in the engine's own memory, also one that comes from memory."""
+        base = self.word("L2", "ResultBase") if side == "result" else self[f"scratch.{side}.base"]
+        parts = [self[f"scratch.{side}.{part}"] for part in ("group", "depth", "channel", "row")]
+        return Operand((SCRATCH, base), Layout(shape, (*parts, _ELEMENT)))
 
     def is_in_memory(self, side: str) -> bool:
         """Whether memory brings or takes a tensor; h13 says so of the second source by other bits."""

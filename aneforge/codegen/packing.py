@@ -16,8 +16,7 @@ skipping   as dense; a plane holds the values that are not zero,     a plane
 =========  ========================================================  ====================
 
 The facts do not give the order of the taps of a window (U101), nor how an odd number of channels is dealt (U102).
-Packing such a kernel takes our best rule and says ``sampled``. A kernel that the compiler splits into passes is packed
-one pass at a time.
+Packing such a kernel takes our best rule and says ``sampled``. A kernel of several tasks is packed one task at a time.
 """
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ class Placement:
         self._matrices = {port.name for port in (*program.inputs, *program.outputs) if _is_matrix(port)}
         self._inputs = {port.name: port.ndchw_shape for port in program.inputs}
         self._ports = _ports(program, names)
+        self._merged = _merged(program)
         self._tops = _tops(program)
         self._pitches = self._turned(program)
         self._used = program.stats["memory_bytes"] + max(self._tops.values(), default=0)
@@ -96,6 +97,10 @@ class Placement:
             return self._of_port(self._ports[layer.buffer.number], extents)
         labels = layer.labels
         channel, row = labels["channel_stride"], labels["row_stride"]
+        if _cuts_columns(layer):
+            row = 2 * extents[2]
+        if name in self._merged:
+            channel, row = channel * extents[1], channel
         if layer.buffer.space == "l2":
             pitch = self._pitches.get(layer.buffer.number)
             if pitch is not None:
@@ -137,6 +142,30 @@ class Placement:
     def free(self, layer: ProgramLayer) -> int:
         """Where scratch is free behind what the layer's task group keeps there."""
         return self._tops.get(layer.task_group, 0)
+
+
+def _cuts_columns(layer: ProgramLayer) -> bool:
+    """Whether a layer is a view that reads columns of one row as several rows, where they lie."""
+    if layer.engine != "view" or layer.op == "concat" or layer.op != "reshape":
+        return False
+    before, after = layer.input_types[0].shape, layer.shape
+    return before[:4] == (*after[:3], 1) and after[3] > 1
+
+
+def _merged(program: Program) -> frozenset[int]:
+    """Layers in scratch whose channels and rows a view reads as channels: their rows lie within their channels."""
+    layers: dict[int, int] = {}
+    for layer in program.layers:
+        if layer.engine != "view":
+            layers[layer.buffer.number] = layer.number
+    found = []
+    for layer in program.layers:
+        if layer.engine != "view" or layer.op != "reshape" or layer.buffer.space != "l2":
+            continue
+        before, after = layer.input_types[0].shape, layer.shape
+        if before[2] > 1 and before[3] > 1 and after[2:] == (before[2] * before[3], 1, before[4]):
+            found.append(layers.get(layer.buffer.number, -1))
+    return frozenset(found)
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -17,6 +17,8 @@ class Scratch:
     channel: int
     row: int
     depth: int
+    group: int = 0
+    """From one image to the next, where a task has several."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class Streams:
         return sum(size for _, size in self.coefficients) + (self.table[1] if self.table else 0)
 
 
+_FIRST_IS_STRETCHED = 0xF
+"""Bits of the mask."""
+_CORES_OF_NUMBERS = 8
+_WHOLE, PIECE = 128, 32
+"""Columns of a row that the engine takes at a time, and those of a piece where the last one would be narrower."""
 FIRST = 0x00500030
 """Nothing is known of what ran before a program: every earlier source and result may lie at the same place."""
 
@@ -118,8 +125,8 @@ class TaskPlan:
     second: TaskBuffer | None = None
     operation: str = "add"
     """Of the planar engine: add, sub, mul, max, min or abs; a reduction (reduce_avg, reduce_sum, reduce_max,
-    reduce_min) or a pool (average_pool, max_pool) of one; or unknown, where the work has no published words. Of the
-    other: convolution or bypass."""
+    reduce_min, reduce_squares) or a pool (average_pool, max_pool) of one; or unknown, where the work has no published
+    words. Of the other: convolution, bypass, or largest and total of all channels."""
     kernel: Kernel = Kernel()
     streams: Streams = Streams()
     lanes: int = 1
@@ -173,23 +180,56 @@ class TaskPlan:
     """The number of the task that wrote the kernel."""
     result_lanes: int = 1
     """Rows of the result that lie side by side in memory: the form in which it is read as a kernel."""
+    planar_table: str = ""
+    """What follows a reduction: invert or r_sqrt."""
+    epsilon: float = 0.0
+    """What is added in front of it."""
+    behind_reduction: bool = False
+    """Whether the task before is a reduction of the same engine."""
+    depth: int = 1
+    """Rows of a map, where channels count as rows."""
+    depth_step: int = 0
+    """Bytes from one of them to the next."""
+    source_stays: bool = False
+    """Whether a source that comes from memory stays in scratch for later tasks."""
     reads_twice: bool = False
     """Whether both sources are the same tensor, the second one behind a relu."""
 
     @property
     def final_scale(self) -> int:
         """What the planar engine multiplies its result with, as the bits of a single: 1/N for a mean of N numbers."""
-        count = self.mean_of if self.operation == "reduce_avg" else 1
+        count = self.mean_of if self.operation in ("reduce_avg", "reduce_squares") else 1
         return int.from_bytes(struct.pack("<f", 1 / count), "little")
 
     @property
     def outputs(self) -> int:
         """Output channels that cores share."""
         if self.kernel_bar is not None:
-            return self.result.channels
+            return self.result.channels // self.lanes
+        if self.across_channels:
+            return 1
+        if self.turns_numbers:
+            return _CORES_OF_NUMBERS
         if self.operation == "bypass":
-            return self.result.channels if self.transposes_result else self.source.channels
+            return max(self.result.channels, self.source.channels) if self.transposes_result else self.source.channels
         return self.result.width if self.transposes_result else self.result.channels * self.groups
+
+    @property
+    def turns_numbers(self) -> bool:
+        """Whether it turns a map of one column."""
+        return (
+            self.operation == "bypass"
+            and self.transposes_result
+            and self.source.extents[1:] != (1, 1)
+            and (self.source.width == 1)
+        )
+
+    @property
+    def whole(self) -> TaskBuffer:
+        """The source that is not stretched; the result, where the only one is."""
+        if self.operation == "tile":
+            return self.result
+        return self.second if self.second is not None and self.mask & _FIRST_IS_STRETCHED else self.source
 
     @property
     def result_columns(self) -> int:
@@ -216,7 +256,7 @@ class TaskPlan:
     @property
     def rows(self) -> int:
         """Rows of the result that a tile has."""
-        height = max(self.source.height, 1) if self.is_reduction else self.result.height
+        height = max(self.whole.height, 1) if self.is_reduction else self.result.height
         return height if self.tile is None else self.tile
 
     @property
@@ -224,11 +264,30 @@ class TaskPlan:
         return self.operation.startswith("reduce_")
 
     @property
+    def across_channels(self) -> bool:
+        """Whether the MAC engine makes one number of all channels, without a kernel."""
+        return self.operation in ("largest", "total")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows are wider than the engine takes at a time and no multiple of its pieces."""
+        return self.whole.height > 1 and self.whole.width > _WHOLE and self.whole.width % PIECE != 0
+
+    @property
+    def result_goes_in_strides(self) -> bool:
+        """Whether a result in memory has strides in scratch: a turned one, and a single channel without gaps."""
+        if self.operation == "bypass":
+            return self.transposes_result and self.result_lanes == 1
+        return self.across_channels and self.result.row == 2 * self.result.width
+
+    @property
     def memory_bytes(self) -> int:
         """What it moves to and from memory; rows that two tiles read count twice."""
         times = self.images * self.groups
         tensors = [self.source, self.result, *([self.second] if self.second else [])]
         moved = sum(tensor.moved_bytes for tensor in tensors if tensor.in_memory) * times
+        if self.depth > 1 and self.source.in_memory:
+            moved += self.source.moved_bytes * (self.depth - 1)
         if self.tile is not None and self.source.in_memory:
             again = (-(-self.result.height // self.tile) - 1) * max(0, self.kernel.height - self.kernel.stride[0])
             moved += again * self.source.row * self.source.channels * times

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -12,63 +11,24 @@ import numpy as np
 
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.dialect import written_generations
-from aneforge.codegen.forms import TURNED, effective_padding
-from aneforge.codegen.memory import Layout
+from aneforge.codegen.forms import TURNED
 from aneforge.codegen.operands import Operand, TaskRegisters
 from aneforge.codegen.packing import unpack_convolution
+from aneforge.codegen.planar_reading import in_lanes, lanes_of, read_planar, window_of
 from aneforge.codegen.tables import activation_of, bounds_of
+from aneforge.codegen.task_work import TaskParts, TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
+from aneforge.codegen.windows import effective_padding
 
 _PLANAR, _CORES = 0, 16
-_ELEMENTWISE = {0: "add", 1: "mult", 2: "max", 3: "min"}
-_REDUCED = {0: "reduce_sum", 2: "reduce_max", 3: "reduce_min"}
-_POOLED = {1: "average_pool", 2: "max_pool"}
-_COPY, _TWO_SOURCES, _VECTOR, _REDUCTION = 2, 3, 4, 5
-_ABSOLUTE, _PLANAR_RELU, _NEGATED = 0x1C0, 0x20, 3
-_CONVOLUTION, _BYPASS, _BIASED_BYPASS = 0, 0xC, 0x8
+_CONVOLUTION, _BYPASS, _BIASED_BYPASS, _LARGEST = 0, 0xC, 0x8, 0xB
+"""What the MAC engine does with the products of a channel: adds them up, hands one on, adds up channels without a
+kernel (or hands one on, with an epsilon behind it), or keeps the largest channel."""
 _MODE, _BIAS, _ACTIVATION = 0xF, 0x10, 16
 _RELU, _TABLE = 1, 2
-_TURNS_SECOND, _TURNS_RESULT = 0x200, 0x400
-_STRETCHED = ((4, 0x1, 0x10), (3, 0x2, 0x20), (1, 0x4, 0x40), (2, 0x8, 0x80))
-"""Axes, and the bits that stretch the first and the second source over them."""
-_SECOND_BEHIND_RELU = 0x10
 _LOG2_E = 0x3DC5
 """The half that an exponential of e scales with in front of its table of powers of two."""
-_AXES = (2, 3, 4)
-
-
-@dataclass(frozen=True)
-class TaskWork:
-    """One backend op of a task. It reads what the op before it gave, or the operands of the task."""
-
-    kind: str
-    attrs: dict[str, Any]
-    shape: tuple[int, ...]
-    constants: tuple[np.ndarray, ...] = ()
-    """Kernels, biases, bounds and numbers that it reads besides."""
-    from_second: bool = False
-    """Whether its constants are the rows of the second operand: offsets, then gains."""
-
-
-@dataclass(frozen=True)
-class TaskReading:
-    """A task in the engine's language."""
-
-    operands: tuple[Operand, ...]
-    result: Operand
-    work: tuple[TaskWork, ...]
-    second_behind_relu: bool = False
-    """Whether the second operand is the first one behind a relu."""
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What a task does, before the places of its operands are known."""
-
-    work: list[TaskWork]
-    operands: list[Operand] = field(default_factory=list)
-    """Besides the first source."""
-    result: Layout | None = None
+_CHANNELS = 2
 
 
 def read_task(task: Task, constants: Mapping[int, bytes]) -> TaskReading:
@@ -78,19 +38,18 @@ def read_task(task: Task, constants: Mapping[int, bytes]) -> TaskReading:
     planar = task.header["ENE"] == _PLANAR
     times = max(1, words["groups"]) if planar or not words["unicast"] else 1
     into, out = (_extents(words, side, times, planar) for side in ("in", "out"))
-    source = words.operand("source", _shrunk(into, words["planar.mask"], 1) if planar else into)
-    parts = _planar(words, source, into, out) if planar else _mac(words, source, into, out, constants)
-    if not planar or words["task.type"] != _REDUCTION:
-        _check_extents(words, parts.work, into, out)
+    if planar:
+        return read_planar(words, into, out, constants)
+    source = words.operand("source", into)
+    parts = _mac(words, into, out, constants)
     shape = parts.work[-1].shape if parts.work else out
-    source, work = _ordered(source, parts.work)
-    result = words.operand("result", shape)
-    if planar and work and work[0].kind.startswith("reduce_"):
-        result = _reduced(words, shape)
-    if parts.result is not None:
-        result = replace(result, layout=parts.result)
-    twice = planar and bool(words["scratch.config"] & _SECOND_BEHIND_RELU)
-    return TaskReading((source, *parts.operands), result, tuple(work), twice)
+    staged = ((0, words.in_scratch("source", into)),) if words.is_in_memory("source") else ()
+    if source.place[0] in constants:
+        staged = ()
+    result, lanes = words.operand("result", shape), lanes_of(words)
+    if lanes > 1:
+        result = replace(result, layout=in_lanes(shape, lanes))
+    return TaskReading((source, *parts.operands), result, tuple(parts.work), staged=staged)
 
 
 def _extents(words: TaskRegisters, side: str, times: int, planar: bool) -> tuple[int, ...]:
@@ -102,175 +61,9 @@ def _extents(words: TaskRegisters, side: str, times: int, planar: bool) -> tuple
     return (times, depth, c, h, w) if planar else (1, depth, times * c, h, w)
 
 
-_CHANGE_EXTENTS = ("convolution", "matmul")
-
-
-def _check_extents(words: TaskRegisters, work: list[TaskWork], into: tuple[int, ...], out: tuple[int, ...]) -> None:
-    """Only windows and products give other extents than they read."""
-    if into != out and not (work and work[0].kind in _CHANGE_EXTENTS):
-        kind = work[0].kind if work else "copy"
-        raise words.error(f"reads {into[2:]} and gives {out[2:]}, which no {kind} does")
-
-
-def _shrunk(shape: tuple[int, ...], mask: int, which: int) -> tuple[int, ...]:
-    """A shape without the axes over which a source is stretched."""
-    axes = {entry[0] for entry in _STRETCHED if mask & entry[which]}
-    return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
-
-
-# The planar engine.
-
-
-def _planar(words: TaskRegisters, source: Operand, into: tuple[int, ...], out: tuple[int, ...]) -> _Parts:
-    kind, config = words["task.type"], words["planar.config"]
-    relu = [TaskWork("relu", {}, out)] if config & _PLANAR_RELU else []
-    plain = config & ~_PLANAR_RELU
-    operation, second = plain >> 2 & 7, plain >> 18
-    if kind == _TWO_SOURCES and operation in _ELEMENTWISE and plain:
-        if second == _NEGATED and operation:
-            raise words.error(f"negates its second source in operation {operation}, which has no published meaning")
-        _refuse_numbers(words)
-        name = "sub" if second == _NEGATED else _ELEMENTWISE[operation]
-        operands = [source]
-        if not words["scratch.config"] & _SECOND_BEHIND_RELU:
-            operands = [words.operand("second", _second_shape(words, into))]
-        return _Parts([TaskWork(name, {}, out), *relu], operands)
-    if kind == _VECTOR and words["planar.mask"] == _TURNS_SECOND and operation == 0:
-        rows = words.operand("second", (1, 1, 1, 2, into[2]))
-        return _Parts([TaskWork("gain_offset_control", {}, out, from_second=True)], [rows])
-    if kind == _REDUCTION:
-        return _Parts([_pooled(words, plain, into, out), *relu])
-    if kind == _COPY and plain == _ABSOLUTE:
-        return _Parts([TaskWork("abs", {}, out)])
-    numbers = _numbers(words)
-    if kind == _COPY and not config and numbers != (0.0, 1.0):
-        offset, gain = (np.full(1, number, np.float16) for number in numbers)
-        return _Parts([TaskWork("gain_offset_control", {}, out, (gain, offset))])
-    lanes = (words["result.format"] - words.dialect.result_format >> words.dialect.lanes_bit) + 1
-    if kind == _COPY and not config and lanes > 1:
-        return _Parts([], result=_in_lanes(into, lanes))
-    raise words.error(f"has planar work {config:#x} of type {kind}, which has no published meaning")
-
-
-def _second_shape(words: TaskRegisters, into: tuple[int, ...]) -> tuple[int, ...]:
-    """A second source that is the same for all images has no stride from one to the next."""
-    shape = _shrunk(into, words["planar.mask"], 2)
-    if into[0] > 1 and not words["second.group" if words.is_in_memory("second") else "scratch.second.group"]:
-        return (1, *shape[1:])
-    return shape
-
-
-def _in_lanes(shape: tuple[int, ...], lanes: int) -> Layout:
-    """A matrix in the order in which it is read as a kernel."""
-    _, _, rows, _, columns = shape
-    return Layout((1, 1, rows, 1, columns), (0, 0, 2 * columns, 0, 2), lanes)
-
-
-def _numbers(words: TaskRegisters) -> tuple[float, float]:
-    """What is added, and what is multiplied with."""
-    if words.dialect.halves_of_numbers:
-        halves = np.array([words["planar.bias_scale"] & 0xFFFF, words["planar.bias_scale"] >> 16], np.uint16)
-        return float(halves.view(np.float16)[0]), float(halves.view(np.float16)[1])
-    return _from_single(words["planar.bias"]), _from_single(words["planar.factor"] or _single(1.0))
-
-
-def _refuse_numbers(words: TaskRegisters) -> None:
-    if _numbers(words) != (0.0, 1.0):
-        raise words.error("adds or multiplies with a number besides its two sources, which has no published meaning")
-
-
-def _pooled(words: TaskRegisters, config: int, into: tuple[int, ...], out: tuple[int, ...]) -> TaskWork:
-    """A reduction states the extents that it reads twice and no window; a pool has one of them different."""
-    size, stride = _window(words)
-    if (size, stride) != ((1, 1), (1, 1)) or into != out:
-        if config & 3 not in _POOLED or config >> 2 or into[0] > 1:
-            raise words.error(f"has planar work {config:#x} of a window, which has no published meaning")
-        return _pool(words, _POOLED[config & 3], into, out)
-    if config not in _REDUCED:
-        raise words.error(f"has planar work {config:#x} of a reduction, which has no published meaning")
-    kind = _REDUCED[config]
-    axes = tuple(axis for axis in (1, 3, 4) if into[axis] > 1)
-    count = prod(into[axis] for axis in axes)
-    if words["planar.scale"] != _single(1.0):
-        if words["planar.scale"] != _single(1 / count) or kind != "reduce_sum":
-            found, mean = words["planar.scale"], _single(1 / count)
-            raise words.error(f"scales its result by {found:#010x}; a mean of {count} has {mean:#010x}")
-        kind = "reduce_avg"
-    return TaskWork(kind, {"axes": axes}, tuple(1 if axis in axes else extent for axis, extent in enumerate(into)))
-
-
-def _pool(words: TaskRegisters, kind: str, into: tuple[int, ...], out: tuple[int, ...]) -> TaskWork:
-    size, stride = _window(words)
-    padding = effective_padding(into, out, size, stride, words["kernel.top"], words["kernel.left"])
-    attrs: dict[str, Any] = {"ksize": (1, *size), "padding": padding, "stride": (1, *stride)}
-    if kind == "average_pool":
-        attrs["inc_pad"] = True
-    return TaskWork(kind, attrs, out)
-
-
-def _single(value: float) -> int:
-    return int.from_bytes(struct.pack("<f", value), "little")
-
-
-def _from_single(bits: int) -> float:
-    return float(struct.unpack("<f", bits.to_bytes(4, "little"))[0])
-
-
-def _window(words: TaskRegisters) -> tuple[tuple[int, int], tuple[int, int]]:
-    size = words["kernel.height"], words["kernel.width"]
-    stride = words["kernel.stride_y"], words["kernel.stride_x"]
-    if not all((*size, *stride)):
-        raise words.error(f"has a window of {size} with strides {stride}")
-    return size, stride
-
-
-def _reduced(words: TaskRegisters, shape: tuple[int, ...]) -> Operand:
-    """The result of a reduction: in the order of the axes that it read, or turned, a channel behind the other."""
-    if words["planar.mask"] & _TURNS_RESULT:
-        turned = words.operand("result", (1, 1, 1, 1, prod(shape)))
-        return replace(turned, layout=Layout(shape, (2, 2, 2, 2, 2))) if prod(shape) == shape[2] else turned
-    result = words.operand("result", shape)
-    source, _ = _ordered(result, [])
-    return source
-
-
-def _ordered(operand: Operand, work: list[TaskWork]) -> tuple[Operand, list[TaskWork]]:
-    """An operand whose images or depths are nearer to each other than its channels are: rows, in the order of memory,
-    with the axes of the work that follows."""
-    shape, strides = operand.layout.shape, operand.layout.strides
-    if operand.layout.is_in_order or max(shape[:2]) == 1:
-        return operand, work
-    order = sorted(range(4), key=lambda axis: -strides[axis] if shape[axis] > 1 else 0)
-    moved = [axis for axis in order if shape[axis] > 1]
-    if len(moved) > 3:
-        return operand, work
-    places = dict(zip(moved, range(4 - len(moved), 4), strict=True)) | {4: 4}
-
-    def placed(values: tuple[int, ...], empty: int) -> tuple[int, ...]:
-        found = [empty] * 5
-        for axis, place in places.items():
-            found[place] = values[axis]
-        return tuple(found)
-
-    changed = []
-    for one in work:
-        attrs = dict(one.attrs)
-        if "axes" in attrs:
-            attrs["axes"] = tuple(sorted(places[axis] for axis in attrs["axes"]))
-        changed.append(replace(one, attrs=attrs, shape=placed(one.shape, 1)))
-    return replace(operand, layout=Layout(placed(shape, 1), placed(strides, 0))), changed
-
-
-# The other engine.
-
-
 def _mac(
-    words: TaskRegisters,
-    source: Operand,
-    into: tuple[int, ...],
-    out: tuple[int, ...],
-    constants: Mapping[int, bytes],
-) -> _Parts:
+    words: TaskRegisters, into: tuple[int, ...], out: tuple[int, ...], constants: Mapping[int, bytes]
+) -> TaskParts:
     mode = words["mac.config"] & _MODE
     work: list[TaskWork] = []
     others: list[Operand] = []
@@ -279,6 +72,9 @@ def _mac(
         work.append(TaskWork("matmul", {}, out))
     elif mode == _CONVOLUTION:
         work.append(_convolution(words, into, out, constants))
+    elif mode in (_LARGEST, _BIASED_BYPASS) and into != out and out == (*into[:2], 1, *into[3:]):
+        kind = "reduce_max" if mode == _LARGEST else "reduce_sum"
+        work.append(TaskWork(kind, {"axes": (_CHANNELS,)}, out))
     elif mode not in (_BYPASS, _BIASED_BYPASS) or into != out:
         raise words.error(f"has MAC operation {mode:#x} from {into} to {out}, which has no published meaning")
     elif mode == _BYPASS and words["mac.same_bias"]:
@@ -286,7 +82,7 @@ def _mac(
     work += _activation(words, out, constants)
     if words["task.transposes"]:
         work.append(TaskWork("transpose", {"transpose_list": TURNED}, (*out[:2], *out[:1:-1])))
-    return _Parts(work, others)
+    return TaskParts(work, others)
 
 
 def _half_word(words: TaskRegisters, meaning: str) -> int:
@@ -319,10 +115,11 @@ def _activation(words: TaskRegisters, out: tuple[int, ...], constants: Mapping[i
         work.append(TaskWork(name, attrs, out))
     elif bounds is not None and bounds.slope is not None:
         work.append(TaskWork("leaky_relu", {"negative_slope": bounds.slope}, out))
+    elif bounds is not None and np.isfinite(bounds.low) and np.isfinite(bounds.high):
+        work.append(TaskWork("clamped_relu", {"min_val": bounds.low, "max_val": bounds.high}, out))
     elif bounds is not None:
-        ends = (("max", bounds.low), ("min", bounds.high))
-        halves = [(kind, np.full(1, end, np.float16)) for kind, end in ends if np.isfinite(end)]
-        work += [TaskWork(kind, {}, out, (half,)) for kind, half in halves]
+        kind, end = ("max", bounds.low) if np.isfinite(bounds.low) else ("min", bounds.high)
+        work.append(TaskWork(kind, {}, out, (np.full(1, end, np.float16),)))
     elif activation:
         raise words.error(f"has activation {activation}, which has no published meaning")
     return work
@@ -397,10 +194,13 @@ def _computed_kernel(
     streams, lanes = _streams(words), 1 << (words["outputs_per_core"] & 7)
     rows, columns = out[2], into[2]
     size = 2 * lanes * columns
-    start = streams[0][0] if streams else 0
-    if streams != [(start + core * size, size) for core in range(_CORES)] or _window(words) != ((1, 1), (1, 1)):
+    start, cores = streams[0][0] if streams else 0, rows // lanes
+    in_order = [(start + core * size, size) for core in range(min(_CORES, cores))]
+    if streams[: len(in_order)] != in_order or len(streams) not in (len(in_order), _CORES) or rows % lanes:
         raise words.error("has a kernel that is a tensor in an order that has no published meaning")
-    return Operand((place[0], place[1] + start), _in_lanes((1, 1, rows, 1, columns), lanes))
+    if window_of(words) != ((1, 1), (1, 1)):
+        raise words.error("has a window over a kernel that is a tensor, which has no published meaning")
+    return Operand((place[0], place[1] + start), in_lanes((1, 1, rows, 1, columns), lanes))
 
 
 def _behind_tables(constants: bytes, streams: list[tuple[int, int]]) -> tuple[bytes, list[tuple[int, int]]]:
@@ -418,7 +218,7 @@ def _convolution(
 ) -> TaskWork:
     depthwise = bool(words["unicast"])
     groups = into[2] if depthwise else max(1, words["groups"])
-    size, stride = _window(words)
+    size, stride = window_of(words)
     streams, place = _streams(words), words.kernel_place()
     if not streams or place is None:
         raise words.error("is a convolution without a stream of coefficients")

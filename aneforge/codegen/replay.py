@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from math import prod
 
 import numpy as np
@@ -10,11 +11,15 @@ import numpy as np
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.memory import SCRATCH, Layout, Memory, ReadValue
 from aneforge.codegen.operands import Operand
-from aneforge.codegen.reading import TaskReading, TaskWork, read_task
+from aneforge.codegen.reading import read_task
+from aneforge.codegen.task_work import TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op, TensorType
 from aneforge.graph.weights import intern_fp16
+
+_FIRST, _ROWS, _MOST_ROWS = 2, 3, 64
+_ORDERS = [order for order in permutations(range(_FIRST, 5)) if order != (2, 3, 4)]
 
 
 class Replay:
@@ -27,20 +32,25 @@ class Replay:
     def task(self, task: Task, sources: tuple[str, ...] = ()) -> tuple[Op, TaskReading]:
         """Adds the ops of a task; returns its result."""
         reading = read_task(task, self.constants)
-        values = [self.value(operand, task.offset) for operand in reading.operands]
+        operands = [self.value(operand, task.offset) for operand in reading.operands]
+        for number, staged in reading.staged:
+            self.memory.write(staged.place, operands[number], operands[number].shape, staged.layout)
         if reading.second_behind_relu:
-            values.append(self.emit("relu", [values[0]], values[0].shape, sources=sources))
+            operands.append(self.emit("relu", [operands[0]], operands[0].shape, sources=sources))
         if reading.work and reading.work[0].kind == "matmul":
-            values = values[::-1]  # the first matrix is the kernel
-        for work in reading.work:
-            values = [self._work(work, values, sources)]
-        self.memory.write(reading.result.place, values[0], values[0].shape, reading.result.layout)
-        return values[0], reading
+            operands = operands[::-1]  # the first matrix is the kernel
+        value = operands[0]
+        for number, work in enumerate(reading.work):
+            others = [operands[place] for place in work.reads]
+            value = self._work(work, [value, *others] if number else others or operands, sources)
+        self.memory.write(reading.result.place, value, value.shape, reading.result.layout)
+        return value, reading
 
     def _work(self, work: TaskWork, values: list[Op], sources: tuple[str, ...]) -> Op:
         constants = list(work.constants)
         if work.from_second:
-            offset, gain = self._rows(values.pop())
+            *values, rows = values
+            offset, gain = self._rows(rows)
             constants = [gain, offset]
         return self.emit(work.kind, [*values, *map(self.constant, constants)], work.shape, work.attrs, sources)
 
@@ -58,6 +68,8 @@ class Replay:
         if place[0] in self.constants:
             return self._stored(operand, offset)
         found = self.memory.read(place, layout)
+        if found is None and (other := self._turned(operand) or self._by_rows(operand, offset)) is not None:
+            return other
         if found is None:
             base = "scratch" if place[0] == SCRATCH else f"base-address register {place[0]}"
             extents = " x ".join(map(str, layout.shape[2:]))
@@ -65,6 +77,34 @@ class Replay:
                 offset, f"reads {extents} at {place[1]:#x} of {base}, where no task wrote such a tensor"
             )
         return self._gathered(found, layout)
+
+    def _by_rows(self, operand: Operand, offset: int) -> Op | None:
+        """A tensor whose rows were written in parts, each row by itself."""
+        layout, (base, place) = operand.layout, operand.place
+        if not 1 < layout.shape[_ROWS] <= _MOST_ROWS:
+            return None
+        row = layout.cut(_ROWS, 1)
+        places = [(base, place + number * layout.strides[_ROWS]) for number in range(layout.shape[_ROWS])]
+        if any(self.memory.read(one, row) is None for one in places):
+            return None
+        parts = [self.value(Operand(one, row), offset) for one in places]
+        return self.emit("concat", parts, layout.shape, {"axis": _ROWS})
+
+    def _turned(self, operand: Operand) -> Op | None:
+        """What lies at a place and is read with its channels, rows and columns in another order."""
+        layout = operand.layout
+        for order in _ORDERS:
+            if any(layout.shape[axis] == 1 for axis in order if order.index(axis) + _FIRST != axis):
+                continue  # the same order, up to axes of one element
+            axes = (0, 1, *order)
+            shape, strides = (tuple(values[axis] for axis in axes) for values in (layout.shape, layout.strides))
+            moved = Layout(shape, strides)
+            found = self.memory.read(operand.place, moved)
+            if found is not None:
+                value = self._gathered(found, moved)
+                back = [(axis, axes.index(axis)) for axis in range(5) if axes.index(axis) != axis]
+                return self.emit("transpose", [value], layout.shape, {"transpose_list": tuple(back)})
+        return None
 
     def _stored(self, operand: Operand, offset: int) -> Op:
         """A tensor of the constants."""
@@ -83,8 +123,7 @@ class Replay:
         parts = []
         for piece in found.pieces:
             value = piece.value
-            if piece.part is not None:
-                axis, first, count = piece.part
+            for axis, first, count in piece.cuts:
                 shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
                 attrs = {"dimension": axis, "offset": first, "size": count, "step": 1}
                 value = self.emit("input_view", [value], shape, attrs)

@@ -6,7 +6,7 @@ from aneforge.codegen.plan import TaskBuffer, TaskPlan
 from aneforge.codegen.task_words import TaskWords
 
 _INTERLEAVED = 0x100
-_FROM_MEMORY, _TO_MEMORY, _IN_MEMORY_FORMAT, _TWO = 0x2, 0xA, 0x40, 0x01000000
+_KEPT, _FROM_MEMORY, _TO_MEMORY, _IN_MEMORY_FORMAT, _TWO = 0x1, 0x2, 0xA, 0x40, 0x01000000
 _SECOND_BEHIND_RELU, _LARGEST = 0x10, 0x4
 
 
@@ -19,7 +19,7 @@ def put_scratch(words: TaskWords, plan: TaskPlan) -> None:
     _result(words, plan)
     if plan.reads_twice:
         words.put("scratch.config", _SECOND_BEHIND_RELU)
-    if plan.operation == "reduce_max":
+    if plan.operation in ("reduce_max", "largest"):
         words.put("scratch.config", _LARGEST)
 
 
@@ -28,7 +28,11 @@ def _configure(words: TaskWords, plan: TaskPlan) -> None:
     two = second is not None and second.in_memory and source.in_memory
     config = _INTERLEAVED | plan.waits.source
     if source.in_memory:
-        config |= _FROM_MEMORY | _IN_MEMORY_FORMAT | (_TWO if two and dialect.marks_two_sources else 0)
+        config |= (
+            (_KEPT if plan.source_stays else _FROM_MEMORY)
+            | _IN_MEMORY_FORMAT
+            | (_TWO if two and dialect.marks_two_sources else 0)
+        )
     elif plan.source_is_handed:
         config |= _IN_MEMORY_FORMAT
     _put_config(words, "source", config)
@@ -56,21 +60,23 @@ def _operand(words: TaskWords, side: str, tensor: TaskBuffer) -> None:
     every = tensor.in_memory or in_full
     if place.base or in_full:
         words.put(f"scratch.{side}.base", place.base)
-    if every or tensor.channels > 1:
+    if in_full or ((every or tensor.channels > 1) and place.channel):
         words.put(f"scratch.{side}.channel", place.channel)
     if every or tensor.height > 1:
         words.put(f"scratch.{side}.row", place.row)
     if every:
         words.put(f"scratch.{side}.depth", place.depth)
     if tensor.in_memory:
-        words.put(f"scratch.{side}.group", place.depth)
+        words.put(f"scratch.{side}.group", place.group or place.depth)
+    elif place.group:
+        words.put(f"scratch.{side}.group", place.group)
 
 
 def _result(words: TaskWords, plan: TaskPlan) -> None:
     result, in_full = plan.result, words.dialect.writes_every_register
     strided = plan.result_in_strides
     if not result.in_memory or strided:
-        if in_full or strided or result.channels > 1:
+        if in_full or strided or (result.channels > 1 and result.scratch.channel):
             words.put("scratch.result.channel", result.scratch.channel)
         if in_full or strided or result.height > 1:
             words.put("scratch.result.row", result.scratch.row)
@@ -78,5 +84,7 @@ def _result(words: TaskWords, plan: TaskPlan) -> None:
             words.put("scratch.result.depth", result.scratch.depth)
         if strided:
             words.put("scratch.result.group", result.scratch.depth)
+        elif result.scratch.group:
+            words.put("scratch.result.group", result.scratch.group)
     if result.scratch.base:
         words.put_register("L2", "ResultBase", result.scratch.base)

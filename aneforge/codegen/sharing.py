@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from aneforge.codegen.dialect import Dialect
+from aneforge.codegen.plan import TaskBuffer, TaskPlan
 
 CORES = 16
-_MOST_SHARED, _COLUMNS_LOG = 4, 7
+_MOST_SHARED, _MOST_TURNED, _COLUMNS_LOG = 4, 3, 7
 _NARROW = 8
 DEALT_COLUMNS_LOG = 8
 """The log of the columns of a row that a core takes whole, where cores take rows."""
@@ -75,6 +76,23 @@ def shared_by_copy(channels: int, rows: int, columns: int) -> Sharing:
     return Sharing(min(_by_columns(columns), log_of(rows * max(1, channels // CORES))))
 
 
+def shared_across_channels(dialect: Dialect, plan: TaskPlan, is_total: bool) -> Sharing:
+    """Of the largest or the total of all channels."""
+    rows, columns = plan.result.height, plan.result.width
+    most = min(_MOST_SHARED, max(0, _COLUMNS_LOG + 1 - log_of(columns))) if rows > 1 else 0
+    if plan.result.in_memory:
+        return Sharing(most)
+    pixels = rows * columns
+    is_small = pixels <= (dialect.small_pixels or 0) or (columns <= _NARROW and pixels <= _NARROW * _NARROW)
+    return Sharing(most, most, most, is_total and is_small)
+
+
+def shared_in_scratch(rows: int, columns: int) -> Sharing:
+    """Of a table or a copy whose source lies in scratch."""
+    most = min(_MOST_SHARED, _by_columns(columns) + log_of(rows))
+    return Sharing(most, most, most)
+
+
 def turning_lanes(dialect: Dialect, rows: int) -> int:
     """Rows that a core turns side by side where a matrix of ``rows`` rows is turned."""
     if not dialect.turns_in_lanes:
@@ -82,12 +100,17 @@ def turning_lanes(dialect: Dialect, rows: int) -> int:
     return min(8, 1 << max(0, (rows // CORES).bit_length() - 1))
 
 
-def shared_by_turn(dialect: Dialect, rows: int, columns: int) -> Sharing:
-    """Of a task that turns a matrix: rows to columns."""
-    lanes = turning_lanes(dialect, rows)
+def shared_by_turn(dialect: Dialect, source: TaskBuffer, to_lanes: bool = False) -> Sharing:
+    """Of a task that turns a matrix or a map: channels to columns, which may lie several side by side."""
+    channels, rows, columns = source.extents
+    lanes = turning_lanes(dialect, channels)
+    if rows > 1:
+        most = shared_by_copy(channels, rows, columns).most
+        least = min(_MOST_TURNED, _MOST_SHARED - log_of(lanes))
+        return Sharing(_MOST_SHARED) if columns == 1 else Sharing(most, least, least)
     if lanes == 1:
-        is_shared = rows < CORES and (rows > 1 or dialect.one_row_turns_share)
-        most = 3 if is_shared else 0
+        is_shared = to_lanes or (channels < CORES and (channels > 1 or dialect.one_row_turns_share))
+        most = _MOST_TURNED if is_shared else 0
     else:
         most = _MOST_SHARED - log_of(lanes)
     return Sharing(most, min(most, _by_columns(columns)), most)

@@ -12,6 +12,7 @@ forms that come out word for word. ``bench/vendor_programs.py`` and ``tests/test
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 
 from aneforge.chips import store
@@ -23,7 +24,7 @@ from aneforge.codegen.tasks import Task
 PUBLISHED, RULE, ANALOGY, TEXT = "as published", "by rule", "by analogy", "text"
 VERDICTS = (PUBLISHED, RULE, ANALOGY, TEXT)
 _BASES = ("source.base", "second.base", "result.base", "constants.base", "table.base")
-_HIGH = 4
+_HIGH, _CORES = 4, 16
 _DIGITS = 12
 
 
@@ -53,11 +54,19 @@ def proven_forms(generation: str) -> tuple[str, ...]:
     return tuple(store.load("task_words")["proven"].get(generation, ()))
 
 
-def parts_of(form: Form) -> tuple[str, ...]:
+def parts_of(form: Form, plans: Sequence[TaskPlan]) -> tuple[str, ...]:
     """The kind of work of a form, and what is added to it; each is proven by itself."""
     kind, more = form.name, []
+    if kind == "softmax of a row":  # the tasks of one over columns, behind a reduction as a norm of a row has it
+        kind, more = "softmax of columns", ["a row"]
+    elif kind == "norm of a row":
+        more = ["a row"]
     if form.name == "product":
         more += ["turned"] if form.turns_source else []
+        more += ["turned kernel"] if form.turns_kernel else []
+        more += ["pairs"] if form.pairs > 1 or form.swaps else []
+        more += ["rows in parts"] if plans[-1].result.channels < form.rows else []
+        more += ["few rows"] if form.rows % _CORES else []
         more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
     elif form.operation == "convolution":
         kernel = form.kernel
@@ -66,34 +75,28 @@ def parts_of(form: Form) -> tuple[str, ...]:
         more += ["steps"] if kernel.skips_zeros else []
         more += ["bias"] if form.bias is not None else []
         more += [] if form.activation == "none" else ["relu"] if form.activation == "relu" else ["table"]
-    elif form.name == "activation" and form.activation == "relu":
-        more.append("relu")
     elif form.activation == "relu":
-        more.append("relu of the planar engine")
+        more.append("relu")
+    if form.vector is not None and kind.startswith("norm"):
+        more.append("vector")
     if form.images > 1:
         more.append("images")
+    if form.operation == "convolution" and not form.transposes and form.name != "product" and len(plans) > 1:
+        more.append("split")
     return kind, *more
 
 
-def kind_of(form: Form) -> str:
+def kind_of(form: Form, plans: Sequence[TaskPlan]) -> str:
     """The kind of work in words."""
-    return " with ".join((parts_of(form)[0], ", ".join(parts_of(form)[1:]))).removesuffix(" with ")
+    kind, *more = parts_of(form, plans)
+    return f"{kind} with {', '.join(more)}" if more else kind
 
 
-def _is_cut(plan: TaskPlan) -> bool:
-    """Whether rows are so wide that the engine takes them in parts, and the last part is narrower: published programs
-    have other words for it."""
-    return plan.source.height > 1 and plan.source.width > _WHOLE and plan.source.width % _PART != 0
-
-
-_WHOLE, _PART = 128, 32
-
-
-def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form, passes: int) -> str:
-    """What the tasks of a layer rest on. Tiles and passes are split by our own rules."""
+def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form) -> str:
+    """What the tasks of a layer rest on. Tiles follow a rule of our own."""
     generation = tasks[0].generation
     if all(digest(task) in _published(generation) for task in tasks):
         return PUBLISHED
-    tiled = any(plan.tile is not None or _is_cut(plan) for plan in plans)
-    proven = set(parts_of(form)) <= set(proven_forms(generation))
-    return RULE if proven and not tiled and passes == 1 else ANALOGY
+    tiled = any(plan.tile is not None or (plan.is_cut and plan.engine == "mac") for plan in plans)
+    proven = set(parts_of(form, plans)) <= set(proven_forms(generation))
+    return RULE if proven and not tiled else ANALOGY

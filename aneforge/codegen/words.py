@@ -10,19 +10,22 @@ import numpy as np
 
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.names import target
-from aneforge.codegen.dialect import Dialect, resolved
+from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.headers import Following, header_of
-from aneforge.codegen.plan import TaskBuffer, TaskPlan
+from aneforge.codegen.kernel_words import put_constants, put_relocations
+from aneforge.codegen.plan import PIECE, TaskBuffer, TaskPlan
 from aneforge.codegen.scratch_words import put_scratch
 from aneforge.codegen.sharing import (
     DEALT_COLUMNS_LOG,
     Sharing,
     active_cores,
     log_of,
+    shared_across_channels,
     shared_by_convolution,
     shared_by_copy,
     shared_by_product,
     shared_by_turn,
+    shared_in_scratch,
     turning_lanes,
 )
 from aneforge.codegen.stream import Command, encode, is_indexed
@@ -31,23 +34,22 @@ from aneforge.codegen.tasks import Task, header_fields
 
 SAMPLED: dict[str, str] = {
     "planar.pool": "the pooling code stands where the map of h14 has it; no program that pools is published (U244)",
-    "planar.relu": "the bit is in the map; no program that sets it is published (U244)",
     "views": "a tensor is read under another shape where it lies; published programs read each as it was written",
-    "passes": "a kernel in passes is one task for each part of the output channels; no such program is published",
     "tiles": "a map that does not fit is taken in tiles by a rule from two published programs (U240)",
 }
 """Words whose rule rests on a few published programs; the record of a build names those that it used."""
 
 _PLANAR_OPS = {"add": 0, "mul": 1, "max": 2, "min": 3, "sum of squares": 4, "sub": 0}
-_REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3}
+_REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3, "reduce_squares": 0x10}
+_PLANAR_TABLES = {"": 0, "invert": 0x1000, "r_sqrt": 0x2000}
+_MINUS_FIRST = 0x90000
 """What a reduction does to its sums; of a minimum no program is published."""
 _POOLS = {"average_pool": 1, "max_pool": 2}
-_TASK_TYPES = {"copy": 2, "two sources": 3, "vector": 4, "reduction": 5}
+_TASK_TYPES = {"copy": 2, "two sources": 3, "vector": 4, "reduction": 5, "reduction of two": 6}
 UNKNOWN = "unknown"
 """The operation of a task whose work has no published words: the planar word is zero, which switches the engine
 off."""
 _ACTIVATIONS = {"none": 0, "relu": 1, "table": 2}
-_MEMORY_BAR = 4  # the register that words about memory are relocated against, where they are
 
 
 def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: Following | None = None) -> Task:
@@ -62,8 +64,8 @@ def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: Followi
     if words.dialect.writes_every_register and plan.second is not None:
         words.put("format.second", 2)
     (_planar if plan.engine == "planar" else _mac)(words, plan)
-    _constants(words, plan)
-    _relocations(words, plan)
+    put_constants(words, plan)
+    put_relocations(words, plan)
     commands = words.commands()
     if words.dialect.filler is not None:
         commands = _filled(words, commands, offset)
@@ -85,16 +87,22 @@ def _filled(words: TaskWords, commands: list[Command], offset: int) -> list[Comm
     return commands
 
 
-def _common(words: TaskWords, plan: TaskPlan) -> None:
-    source, result = plan.source, untransposed(plan)
-    if plan.is_reduction:
-        result = source  # a reduction states the extents that it reads, twice
+def _extents(words: TaskWords, plan: TaskPlan) -> None:
+    """What a task reads and gives; a reduction states the extents that it reads, twice."""
+    source = plan.whole
+    result = source if plan.is_reduction else untransposed(plan)
     dialect = words.dialect
     for side, tensor in (("in", source), ("out", result)):
         for axis, extent in (("width", tensor.width), ("height", tensor.height), ("channels", tensor.channels)):
             default = dialect.default_channels if axis == "channels" else dialect.default_width
             if extent != default:
                 words.put(f"{side}.{axis}", extent)
+        words.put(f"{side}.depth", plan.depth if plan.depth > 1 else None)
+
+
+def _common(words: TaskWords, plan: TaskPlan) -> None:
+    dialect = words.dialect
+    _extents(words, plan)
     words.put("tile.height", plan.rows)
     planar = plan.engine == "planar"
     if planar:
@@ -123,11 +131,23 @@ def _common(words: TaskWords, plan: TaskPlan) -> None:
 
 def patch_of(generation: str, plan: TaskPlan) -> tuple[int, int]:
     """The logs of the columns and rows that a planar task takes at once."""
-    across = patch_width(generation, plan.source.width, plan.operation == "max_pool")
+    across = patch_width(generation, plan.whole.width, plan.operation == "max_pool")
+    if plan.second is not None and not plan.result.in_memory and not plan.is_reduction:
+        return _patch_in_scratch(plan)
+    across = log_of(PIECE) if plan.is_cut else across
     area = _PATCH if plan.second is not None else _PATCH + 1
-    return across, min(log_of(plan.source.height), max(area - across, 0))
+    return across, min(log_of(plan.whole.height), max(area - across, 0))
 
 
+def _patch_in_scratch(plan: TaskPlan) -> tuple[int, int]:
+    """The same of two sources whose result stays in scratch: 16 by 16, or half as many numbers of a single row."""
+    if plan.source.height == 1:
+        across = min(max(log_of(plan.source.width), _SIDE), _ROW)
+        return across, _ROW - across
+    return _SIDE, min(_SIDE, log_of(plan.source.height)) if plan.mask & _OVER_COLUMNS else _SIDE
+
+
+_SIDE, _ROW, _OVER_COLUMNS = 4, 7, 0x10
 _PATCH = 8
 """The log of the numbers in a patch of two sources; one source has room for twice as many."""
 
@@ -158,18 +178,22 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
         return shared_by_convolution(
             dialect, source.channels, result.height, result.width, window, plan.kernel.is_depthwise
         )
+    if plan.across_channels:
+        return shared_across_channels(dialect, plan, plan.operation == "total")
+    if plan.operation == "bypass" and not source.in_memory and not plan.turns_numbers:
+        return shared_in_scratch(result.height, result.width)
     if plan.transposes_result:
-        return shared_by_turn(dialect, source.channels, source.width)
+        return shared_by_turn(dialect, source, plan.result_lanes > 1)
     if plan.rows_are_dealt:
         return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
     return shared_by_copy(source.channels, result.height, result.width)
 
 
 def _window(words: TaskWords, plan: TaskPlan) -> None:
-    kernel, dialect = plan.kernel, words.dialect
+    kernel, dialect, source = plan.kernel, words.dialect, plan.source
     words.put("task.cores", active_cores(plan.outputs))
     words.put("task.transposes", int(plan.transposes_result))
-    bypass = plan.operation == "bypass"
+    bypass = plan.operation in ("bypass", "largest")
     is_plain = (kernel.height, kernel.width, *kernel.stride, kernel.top, kernel.left) == (1, 1, 1, 1, 0, 0)
     if dialect.writes_every_register or not is_plain:
         _kernel(words, plan)
@@ -181,8 +205,12 @@ def _window(words: TaskWords, plan: TaskPlan) -> None:
         words.put("groups", kernel.groups)
         words.put("unicast.channels", 1)
     lanes = 1 if kernel.is_depthwise else plan.lanes
-    if bypass:
-        lanes = turning_lanes(dialect, plan.source.channels) if plan.transposes_result else 1
+    if plan.operation == "largest":
+        words.put("groups", dialect.bypass_groups)
+        words.put("unicast", 1)
+        words.put("unicast.channels", source.channels)
+    elif bypass:
+        lanes = turning_lanes(dialect, source.channels) if plan.transposes_result else 1
         words.put("groups", dialect.bypass_groups)
         words.put("unicast", 1)
         words.put("unicast.channels", lanes)
@@ -222,7 +250,7 @@ def _kernel(words: TaskWords, plan: TaskPlan) -> None:
 
 def _task_type(plan: TaskPlan) -> int:
     if plan.operation in _POOLS or plan.is_reduction:
-        return _TASK_TYPES["reduction"]
+        return _TASK_TYPES["reduction of two" if plan.second else "reduction"]
     if plan.is_vector:
         return _TASK_TYPES["vector"]
     return _TASK_TYPES["two sources" if plan.second else "copy"]
@@ -276,12 +304,13 @@ def _strides(words: TaskWords, side: str, tensor: TaskBuffer, plan: TaskPlan) ->
         words.put(f"{side}.row", tensor.row)
     if side == "second" and plan.is_vector:
         words.put(f"{side}.row", tensor.row)
-    if tensor.channels > 1 or in_full:
+    if (tensor.channels > 1 and tensor.plane) or in_full:
         words.put(f"{side}.plane", tensor.plane)
-    if in_full:
+    if plan.depth > 1 and side == "source":
+        words.put(f"{side}.depth", plan.depth_step)
+    elif in_full:
         words.put(f"{side}.depth", tensor.total * plan.groups)
-        words.put(f"{side}.group", tensor.total)
-    elif plan.groups > 1 or plan.images > 1:
+    if in_full or plan.groups > 1 or plan.images > 1:
         words.put(f"{side}.group", tensor.total)
 
 
@@ -297,11 +326,17 @@ def _planar(words: TaskWords, plan: TaskPlan) -> None:
     else:
         words.put("planar.bias", _rounded_single(added) if added != 0 else None)
         words.put("planar.factor", _rounded_single(times) if times != 1 else None)
-    words.put("planar.pre_scale", dialect.planar_unit)
-    if dialect.planar_unit is not None or plan.operation == "reduce_avg":
+    words.put("planar.pre_scale", _PLANAR_ONE | _half(plan.epsilon) if plan.epsilon else dialect.planar_unit)
+    if dialect.planar_unit is not None or plan.final_scale != _PLAIN_SCALE:
         words.put("planar.scale", plan.final_scale)
-    words.put("mac.kernel", dialect.idle_mac_kernel)
+    if dialect.idle_mac_kernel is not None:
+        reduces = (_REDUCES if plan.is_reduction else 0) | (_BEHIND_REDUCTION if plan.behind_reduction else 0)
+        words.put("mac.kernel", dialect.idle_mac_kernel | reduces)
     words.put("mac.config", dialect.idle_mac_config)
+
+
+_PLANAR_ONE, _PLAIN_SCALE = 0x3C000000, 0x3F800000
+_REDUCES, _BEHIND_REDUCTION = 0x1000, 0x4000
 
 
 def _half(value: float) -> int:
@@ -315,28 +350,28 @@ def _rounded_single(value: float) -> int:
 
 
 def _planar_config(plan: TaskPlan) -> int:
-    if plan.operation in (UNKNOWN, "copy") or plan.numbers is not None:
+    if plan.operation in (UNKNOWN, "copy") or (plan.numbers is not None and plan.second is None):
         return 0
-    if plan.operation == "abs":
-        return _ABSOLUTE
+    if plan.operation in _CODES_OF_ONE:
+        return _CODES_OF_ONE[plan.operation]
     if plan.is_reduction:
-        return _REDUCTIONS[plan.operation]
+        return _REDUCTIONS[plan.operation] | _PLANAR_TABLES[plan.planar_table] | (_MINUS_FIRST if plan.second else 0)
     pool = _POOLS.get(plan.operation, 0)
     code = 0 if pool else _PLANAR_OPS[plan.operation]
     second = (3 if plan.operation == "sub" else 2) if plan.second else 0
-    return second << 18 | int(plan.activation == "relu") << 5 | code << 2 | pool
+    return second << 18 | code << 2 | pool
 
 
 def _mac(words: TaskWords, plan: TaskPlan) -> None:
     dialect = words.dialect
     biased = plan.is_biased
-    mode = (0x8 if biased else 0xC) if plan.operation == "bypass" else 0
+    mode = _MODES[plan.operation] if not biased else _MODES["total"]
     bias = 0x10 if plan.has_bias else 0
     words.put("mac.config", 0x00100000 | dialect.mac_point | mode | bias | _ACTIVATIONS[plan.activation] << 16)
     words.put("mac.scale", _half(plan.post_scale))
     if plan.same_bias or biased:
         words.put("mac.same_bias", _half(plan.same_bias) if plan.same_bias else _LEAST)
-    if biased:
+    if biased or plan.operation == "total":
         words.put("mac.biased_table", 1)
     skips = _SKIPPED if plan.kernel.skips_zeros and plan.streams.coefficients else 0
     narrow = plan.operation == "convolution" and plan.kernel.is_point and plan.result.height == 1
@@ -351,101 +386,12 @@ def _mac(words: TaskWords, plan: TaskPlan) -> None:
         words.put("mac.kernel", dialect.mac_kernel_with_table if plan.streams.table else dialect.mac_kernel)
 
 
+_MODES = {"convolution": 0, "bypass": 0xC, "total": 0x8, "largest": 0xB}
 _SKIPPED, _PLAIN_KERNEL, _LEAST = 0x100, 0x82, 0x11
-_ABSOLUTE = 0x1C0
+_CODES_OF_ONE = {"abs": 0x1C0, "tile": 0x20}
 _TENSOR = 0x10082
 """The kernel word of a product whose kernel is a tensor."""
 _NARROW = 8
-
-
-def _constants(words: TaskWords, plan: TaskPlan) -> None:
-    dialect, streams = words.dialect, plan.streams
-    counted = plan.number << 16 if is_indexed(words.generation) else 0
-    if not plan.has_kernel:
-        if plan.result_lanes > 1 and is_indexed(words.generation):
-            return
-        if plan.engine == "planar" or (plan.activation == "relu" and is_indexed(words.generation)):
-            words.put("constants.config", dialect.no_constants_config)
-        return
-    number = plan.kernel_number << 16 if is_indexed(words.generation) else 0
-    config = dialect.constants_config
-    config |= _SKIPS_ZEROS if plan.kernel.skips_zeros and streams.coefficients else 0
-    if plan.count and not plan.is_last and not streams.coefficients:
-        config &= ~_LAST_OF_KERNELS if is_indexed(words.generation) else ~0
-    words.put("constants.config", config | number)
-    for core, (start, size) in enumerate(streams.coefficients):
-        place = f"[{core}]" if dialect.numbered_streams else str(core)
-        if plan.kernel_bar is None:
-            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.stream_config | counted)
-        elif not dialect.relocated:
-            words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.tensor_stream_config | counted)
-        if start or dialect.writes_every_register:
-            words.put_register("KernelDMASrc", f"CoeffBaseAddr{place}", start)
-        words.put_register("KernelDMASrc", f"CoeffBfrSize{place}", size)
-    if plan.kernel_bar is not None and is_indexed(words.generation):
-        size = streams.coefficients[0][1]
-        words.put("constants.part", len(streams.coefficients) * size)
-        words.put("constants.channel", size if streams.table is not None else None)
-    if streams.table is not None:
-        words.put("table.config", (dialect.table_config or 0) | counted)
-        words.put("table.size", streams.table[1])
-
-
-_SKIPS_ZEROS, _LAST_OF_KERNELS = 0x20, 0x80
-
-
-def _relocations(words: TaskWords, plan: TaskPlan) -> None:
-    """What the loader adds base addresses to, in the order of published programs: constants, sources, result, and
-    where a generation has them the words that configure memory."""
-    generation, dialect = words.generation, words.dialect
-    if not is_indexed(generation):
-        return
-    streams = plan.streams
-    if plan.result.in_memory and plan.result_lanes == 1:
-        more = (
-            {}
-            if plan.is_first
-            else {name: value | plan.number << 16 for name, value in dialect.cache_words_later.items()}
-        )
-        for name, value in (dialect.cache_words | more).items():
-            words.put_register("CacheDMA", name, value)
-    constants = _constants_bar(plan, dialect)
-    if streams.coefficients and plan.kernel_bar is None:
-        words.relocate("constants.base", constants, streams.base, 0)
-    if streams.table is not None:
-        words.relocate("table.base", constants, streams.base + streams.table[0], 0)
-        words.relocate("table.place", constants, streams.base + streams.table[0])
-    if plan.kernel_bar is not None:
-        words.relocate("constants.base", plan.kernel_bar, plan.kernel_offset, 0)
-    tensors = [("source", plan.source), ("second", plan.second), ("result", plan.result)]
-    moved = [(side, tensor) for side, tensor in tensors if tensor is not None and tensor.bar is not None]
-    for side, tensor in moved:
-        assert tensor.bar is not None
-        for _ in range(dialect.second_base_times if side == "second" else 1):
-            words.relocate(f"{side}.base", tensor.bar, tensor.offset, 0)
-    if dialect.relocated is not None:
-        for side, _ in moved:
-            found = resolved(generation, f"{side}.{dialect.relocated}")
-            assert found is not None
-            assert found[0].address is not None
-            words.relocate(f"{side}.{dialect.relocated}", _MEMORY_BAR, words.values.pop(found[0].address, 0))
-        if plan.kernel_bar is not None:
-            for core in range(len(streams.coefficients)):
-                place = words.map.register("KernelDMASrc", f"CoeffDMAConfig{core}").address
-                assert place is not None
-                config = dialect.tensor_stream_config | plan.number << 16
-                words.relocated.append((place, [config], _MEMORY_BAR))
-
-
-def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
-    """The base-address register of weights and tables: the constant section, or the kernels behind the tensors."""
-    if not dialect.kernel_section:
-        return 1
-    tensors = (plan.source, plan.second, plan.result)
-    return (
-        plan.constants_bar
-        or max((tensor.bar for tensor in tensors if tensor and tensor.bar is not None), default=0) + 1
-    )
 
 
 def _defaults(words: TaskWords) -> None:

@@ -27,7 +27,7 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import FIDELITIES, basis, basis_of_form
 from aneforge.sim.half import has_special
 from aneforge.sim.rules import prepared
-from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
+from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins, reads_stored_matrix
 from aneforge.sim.rules.moves import PICKS, without_nan
 
 Array = np.ndarray
@@ -163,7 +163,8 @@ class ExecutionPlan:
                 place, channels = pieces[op]
                 steps.append(self._step(op, (place,), partial(_channels, channels)))
             else:
-                kernel = stored_constant(module, op.operands[1]) if has_stored_kernel(op) else None
+                stored = has_stored_kernel(op) or reads_stored_matrix(op)
+                kernel = stored_constant(module, op.operands[1]) if stored else None
                 rule = prepared(self.engine, op, kernel, named_constants(module, op))
                 steps.append(self._step(op, self._at(rule.reads), rule.call))
         return steps

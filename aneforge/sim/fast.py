@@ -1,8 +1,11 @@
 """The fast form of the multiply-accumulate path: single-precision sums in any order, one rounding.
 
-Products are not rounded and none is dropped; a sum is infinite from 2^15 on at its end, not on its way. The machine's
-matrix library decides the order of the sums, so the last digits may differ between machines. ``bench/sim.py`` measures
-how far the fast form is from the exact one.
+Products are not rounded and none is dropped; a sum is infinite from 2^15 on at its end, not on its way. The order of
+the sums is that of the instruction set, so the last digits may differ between machines. ``bench/sim.py`` measures how
+far the fast form is from the exact one.
+
+The C library does these sums for finite numbers (``aneforge.sim.stored``). The form here does the others, and all
+where there is no C library: with the matrix library of the machine.
 """
 
 from __future__ import annotations
@@ -14,8 +17,6 @@ from aneforge.sim.half import decoded, round_half, scratch
 from aneforge.sim.mac import CEILING
 
 Array = np.ndarray
-FEW_ROWS = 4
-"""With so few rows, reading the matrix once, as it is stored, is all the work."""
 _BAND = 1 << 19  # elements of a matrix that are in single precision at a time: what a near cache holds
 
 
@@ -26,8 +27,6 @@ def to_single(matrix: Array) -> Array:
 
 def fast_products(a: Array, b: Array, bias: Array | None = None) -> Array:
     """``a @ b + bias`` for [rows, depth] and [depth, columns], each fp16 or already in single precision (fp16)."""
-    if a.shape[0] <= FEW_ROWS and b.dtype == np.float16 and a.dtype == np.float16 and native.available():
-        return _settled(native.vector_products(a, b), bias)
     left = _single(a, "left")
     if b.dtype != np.float16 or b.size <= _BAND:
         return _settled(_product(left, _single(b, "right")), bias)

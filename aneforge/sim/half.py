@@ -167,8 +167,11 @@ def has_special(values: Array) -> bool:
     """Whether any number of an fp16 array is infinite or NaN."""
     from aneforge.sim import native
 
-    if native.available() and values.flags.c_contiguous:
-        return native.has_special(values)
+    if native.available():
+        # The order of the numbers does not matter, so a turned array is read in the order of the memory.
+        ordered = values.transpose(sorted(range(values.ndim), key=lambda axis: -values.strides[axis]))
+        if ordered.flags.c_contiguous:
+            return native.has_special(ordered)
     return not np.isfinite(values).all()
 
 

@@ -1,14 +1,19 @@
 /* See crew.h. A waiting thread looks for work for some microseconds, as long as waking it would take, and then sleeps.
- * The first process to ask owns the crew; a forked one, which has none of its threads, starts its own. */
+ * A member takes part in a job only while it is open: who comes too late, because its CPU did something else, is not
+ * waited for. The first process to ask owns the crew; a forked one, which has none of its threads, starts its own. */
 #include "crew.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <unistd.h>
 
 #define MOST 63
 #define LOOKS 4000  /* before a thread sleeps: about a hundred microseconds */
+#define YIELDS 2000
+#define PLACES 256
+#define CLOSED 128
 #define NUMBER 64   /* a state is the number of a job times this, and how many members it wants */
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -21,7 +26,7 @@ static pthread_mutex_t taken = PTHREAD_MUTEX_INITIALIZER; /* held by whoever the
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;  /* guards sleep */
 static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
 static atomic_ulong state; /* one word, so that nobody reads the number of one job and the wants of the next */
-static atomic_int left;    /* members that have not finished the job */
+static atomic_ulong entry; /* the number of a job times PLACES, CLOSED once it is, and how many members are in it */
 static void (*job)(void *);
 static void *job_context;
 static int members;
@@ -44,6 +49,16 @@ static unsigned long awaited(unsigned long seen)
     return now;
 }
 
+/* Whether a member may take part in a job, which then waits for it. */
+static int entered(unsigned long number)
+{
+    unsigned long now = atomic_load_explicit(&entry, memory_order_acquire);
+    while (now / PLACES == number && !(now & CLOSED))
+        if (atomic_compare_exchange_weak_explicit(&entry, &now, now + 1, memory_order_acq_rel, memory_order_acquire))
+            return 1;
+    return 0;
+}
+
 /* A member that starts late, before the job it was started for, passes over the one before: that did not want it. */
 static void *member(void *argument)
 {
@@ -51,9 +66,9 @@ static void *member(void *argument)
     for (unsigned long seen = 0;;) {
         unsigned long now = awaited(seen);
         seen = now / NUMBER;
-        if (own < now % NUMBER) {
+        if (own < now % NUMBER && entered(seen)) {
             job(job_context);
-            atomic_fetch_sub_explicit(&left, 1, memory_order_release);
+            atomic_fetch_sub_explicit(&entry, 1, memory_order_release);
         }
     }
     return NULL;
@@ -92,14 +107,18 @@ void aneforge_crew(void (*work)(void *), void *context, int threads)
     others = gathered(others);
     job = work;
     job_context = context;
-    atomic_store_explicit(&left, others, memory_order_relaxed);
     pthread_mutex_lock(&door);
     next = (atomic_load(&state) / NUMBER + 1) * NUMBER + (unsigned long)others;
+    atomic_store_explicit(&entry, next / NUMBER * PLACES, memory_order_release);
     atomic_store_explicit(&state, next, memory_order_release);
     pthread_cond_broadcast(&bell);
     pthread_mutex_unlock(&door);
     work(context);
-    while (atomic_load_explicit(&left, memory_order_acquire) > 0)
+    atomic_fetch_or_explicit(&entry, CLOSED, memory_order_acq_rel);
+    for (int looks = 0; atomic_load_explicit(&entry, memory_order_acquire) % CLOSED; looks++) {
         PAUSE();
+        if (looks > YIELDS) /* a member may wait for this very CPU */
+            sched_yield();
+    }
     pthread_mutex_unlock(&taken);
 }

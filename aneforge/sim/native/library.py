@@ -13,9 +13,11 @@ from pathlib import Path
 from aneforge.errors import AneforgeError
 from aneforge.text import whole_number
 
-_INTERFACE = 11  # of mac.c; another number means another list of arguments
+_INTERFACE = 12  # of mac.c; another number means another list of arguments
 _SOURCES = (
-    *("crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h"),
+    *("bits.h", "crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "mac_neon.h", "packed.c"),
+    *("packed_depthwise.h", "packed_kernel.h", "packed_lines_kernel.h", "packed_map.h", "packed_paths.h"),
+    *("packed_product.h", "packed_stored.h", "planar.c", "planar_kernel.h", "vector_end.h"),
 )
 
 
@@ -103,10 +105,26 @@ def _declare(library: ctypes.CDLL) -> None:
     library.aneforge_products.argtypes = [
         *(pointer, pointer, size, size, size, size, number, pointer, number, number),
     ]
+    library.aneforge_stored_size.argtypes = [size, size, number, number]
+    library.aneforge_stored_size.restype = size
+    library.aneforge_store_lines.argtypes = [pointer, size, size, size, size, number, pointer, number]
+    library.aneforge_stored_rows_product.argtypes = [
+        *(pointer, pointer, pointer, pointer, number, pointer, number, number),
+    ]
+    library.aneforge_stored_columns_product.argtypes = [
+        *(pointer, pointer, size, size, size, pointer, size, number, pointer, number, number),
+    ]
+    library.aneforge_product_inside.argtypes = [
+        *(pointer, pointer, size, size, size, size, number, pointer, number, number),
+    ]
+    library.aneforge_depthwise.argtypes = [pointer, pointer, pointer, pointer, number, pointer, number, number]
+    library.aneforge_clamped.argtypes = [pointer, pointer, size, pointer, number, number]
     library.aneforge_settle.argtypes = [pointer, pointer, pointer, size, number, number]
     library.aneforge_widen.argtypes = [pointer, pointer, size, number]
     library.aneforge_narrow.argtypes = [pointer, number, pointer, size, number]
-    library.aneforge_pairs.argtypes = [number, pointer, pointer, pointer, pointer, pointer, pointer, number]
+    library.aneforge_pairs.argtypes = [
+        *(number, pointer, pointer, pointer, pointer, pointer, pointer, number, number),
+    ]
     library.aneforge_gained.argtypes = [
         *(pointer, pointer, pointer, pointer, pointer, ctypes.c_double, ctypes.c_double, ctypes.c_double),
         *(pointer, pointer, number),
@@ -115,9 +133,15 @@ def _declare(library: ctypes.CDLL) -> None:
     library.aneforge_operands.argtypes = [pointer, size, pointer, size, size, number]
     library.aneforge_patches.argtypes = [pointer, pointer, pointer, size]
     library.aneforge_store.argtypes = [pointer, pointer, size, number]
-    library.aneforge_look_up.argtypes = [pointer, pointer, pointer, size]
+    library.aneforge_look_up.argtypes = [pointer, pointer, pointer, size, number]
     library.aneforge_line_sums.argtypes = [pointer, size, size, number, number, pointer, number]
-    library.aneforge_vector_products.argtypes = [pointer, pointer, size, size, size, pointer, number, number]
+    library.aneforge_softmax.argtypes = [
+        *(pointer, size, size, size, pointer, number, number, pointer, number, number),
+    ]
+    library.aneforge_layer_norm.argtypes = [
+        *(pointer, size, size, size, pointer, pointer, pointer, number, ctypes.c_double, number, number),
+        *(pointer, number, number),
+    ]
     library.aneforge_settle_single.argtypes = [pointer, pointer, size, size, size, size, pointer, number]
 
 

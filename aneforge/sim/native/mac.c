@@ -24,6 +24,7 @@
  *
  * Every element of the result is computed by one thread in one order: the number of threads changes no bit.
  */
+#include "bits.h"
 #include "crew.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 11
+#define INTERFACE 12
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif
@@ -92,20 +93,6 @@ typedef struct {
     ptrdiff_t stride;
 } Tile;
 
-static inline float as_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline uint32_t as_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* The magnitude the multipliers read: the largest exponent is an ordinary one. No float subnormal arises, so that a
  * process that flushes them gets the same bits. */
 static inline uint32_t magnitude_bits(uint32_t size, uint32_t subnormals)
@@ -144,6 +131,8 @@ static inline double moved_double(double value)
 #define JOIN(x, y) JOIN_(x, y)
 #define NAME(x) JOIN(x, PATH)
 
+#define KERNEL "mac_kernel.h"
+
 /* Plain C, doubles: any machine. */
 #define PATH portable
 #define TARGET
@@ -164,7 +153,6 @@ static inline double moved_double(double value)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* Each instruction set twice: with many rows of a in a tile, and with few rows and more columns (vector products). */
 #define AVX2_TARGET __attribute__((target("avx2,fma,f16c")))
 #define AVX512_TARGET __attribute__((target("avx512f,avx2,fma,f16c")))
 
@@ -173,45 +161,24 @@ static inline double moved_double(double value)
 #define VECTORS 2
 #include "mac_avx2.h"
 
-#define PATH avx2_few
-#define MR 2
-#define VECTORS 4
-#include "mac_avx2.h"
-
 #define PATH avx512
 #define MR 8
 #define VECTORS 2
 #include "mac_avx512.h"
 
-#define PATH avx512_few
-#define MR 2
-#define VECTORS 4
-#include "mac_avx512.h"
 #endif
 
 #if defined(__aarch64__) && defined(__ARM_NEON)
 #include <arm_neon.h>
 
 #define PATH neon
-#define TARGET
 #define MR 4
-#define LANES 4
 #define VECTORS 4
-#define VEC float32x4_t
-#define LOAD(p) vld1q_f32(p)
-#define SPREAD(x) vdupq_n_f32(x)
-#define SIZE_OF(v) vabsq_f32(v)
-#define ADD_BITS(p, v) \
-    vst1q_s32(p, vaddq_s32(vld1q_s32(p), vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS))))
-#define TERM(a, b, sum) vfmaq_f32(sum, a, b)
-#define KEPT_TERM(a, b, size, threshold, sum) \
-    vfmaq_f32(sum, a, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(b), vcgeq_f32(size, threshold))))
-#include "mac_kernel.h"
+#include "mac_neon.h"
 #endif
 
 /* Paths, best last. */
-typedef struct Path Path;
-struct Path {
+typedef struct {
     const char *name;
     ptrdiff_t mr, nr;
     int (*runs_here)(void);
@@ -219,8 +186,7 @@ struct Path {
     void (*block)(const Job *, Scratch *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t panels);
     void (*settle)(const double *units, const double *lost, double unit, double ceiling, uint16_t *halves,
                    ptrdiff_t count);
-    const Path *few; /* the form for few rows, where there is one */
-};
+} Path;
 
 static int anywhere(void) { return 1; }
 #if defined(__x86_64__)
@@ -231,19 +197,14 @@ static int with_avx2(void)
 static int with_avx512(void) { return with_avx2() && __builtin_cpu_supports("avx512f"); }
 #endif
 
-#if defined(__x86_64__)
-static const Path FEW_AVX2 = {"avx2", 2, 32, with_avx2, pack_avx2_few, block_avx2_few, settle_avx2_few, NULL};
-static const Path FEW_AVX512 = {"avx512", 2, 64, with_avx512, pack_avx512_few, block_avx512_few, settle_avx512_few, NULL};
-#endif
-
 static const Path PATHS[] = {
-    {"portable", 4, 16, anywhere, pack_portable, block_portable, settle_portable, NULL},
+    {"portable", 4, 16, anywhere, pack_portable, block_portable, settle_portable},
 #if defined(__x86_64__)
-    {"avx2", 4, 16, with_avx2, pack_avx2, block_avx2, settle_avx2, &FEW_AVX2},
-    {"avx512", 8, 32, with_avx512, pack_avx512, block_avx512, settle_avx512, &FEW_AVX512},
+    {"avx2", 4, 16, with_avx2, pack_avx2, block_avx2, settle_avx2},
+    {"avx512", 8, 32, with_avx512, pack_avx512, block_avx512, settle_avx512},
 #endif
 #if defined(__aarch64__) && defined(__ARM_NEON)
-    {"neon", 4, 16, anywhere, pack_neon, block_neon, settle_neon, NULL},
+    {"neon", 4, 16, anywhere, pack_neon, block_neon, settle_neon},
 #endif
 };
 #define PATH_COUNT ((int)(sizeof PATHS / sizeof PATHS[0]))
@@ -474,8 +435,6 @@ int aneforge_product(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdi
     Crew crew = {.path = chosen(path), .job = &job, .piece = product_piece};
     if (!crew.path)
         return -1;
-    if (crew.path->few && rows <= crew.path->few->mr)
-        crew.path = crew.path->few;
     if (rows == 0 || depth == 0 || columns == 0)
         return 0;
     threads = worthwhile(threads < 1 ? 1 : threads, (double)rows * (double)depth * (double)columns);

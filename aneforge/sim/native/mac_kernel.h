@@ -34,71 +34,11 @@ TARGET static const uint16_t *NAME(columns_of)(const Job *job, ptrdiff_t term, p
     return edge;
 }
 
-/* One term of one panel of b: NR columns decoded, and the largest size that each column has had. Where the machine has
- * a conversion of its own, it is taken for all but infinities and NaN, which are ordinary numbers here. */
-TARGET static void NAME(decode)(const uint16_t *in, uint32_t subnormals, float *out, uint32_t *most)
-{
-#ifdef HALVES
-    VEC size[VECTORS];
-    int special = !subnormals;
-    UNROLLED(v, VECTORS) {
-        VEC value = HALVES(in + v * LANES);
-        size[v] = SIZE_OF(value);
-        special |= AT_LEAST_ANY(size[v], 65536.0f);
-        STORE(out + v * LANES, value);
-    }
-    if (!special) {
-        UNROLLED(v, VECTORS)
-            STORE((float *)most + v * LANES, LARGER(size[v], LOAD((const float *)most + v * LANES)));
-        return;
-    }
-#endif
-    EACH(j, NR) {
-        uint32_t bits = in[j], each = magnitude_bits(bits & 0x7FFFu, subnormals);
-        most[j] = each > most[j] ? each : most[j];
-        each |= (bits & 0x8000u) << 16;
-        memcpy(out + j, &each, sizeof each);
-    }
-}
-
-/* Some panels of NR columns of b for so few rows of a that bounds of every term cost more than they bring: the largest of a chunk stands for
- * each of its terms, and every product is held against its threshold. */
-TARGET static void NAME(pack_quickly)(const Job *job, Scratch *scratch, ptrdiff_t first, ptrdiff_t panels)
-{
-    uint16_t edge[NR] = {0};
-    uint32_t sizes[PACKED_COLUMNS] = {0};
-    EACH(term, job->depth) {
-        int closes = term % KC == KC - 1 || term == job->depth - 1;
-        EACH(panel, panels) {
-            const uint16_t *in = NAME(columns_of)(job, term, (first + panel) * NR, edge);
-            uint32_t *own = sizes + panel * NR;
-            float *out = scratch->packed + (panel * job->depth + term) * NR;
-            NAME(decode)(in, job->subnormals, out, own);
-            if (closes) {
-                ptrdiff_t opened = panel * job->depth + term / KC * KC, end = panel * job->depth + term;
-                uint32_t most = 0;
-                EACH(j, NR)
-                    most = own[j] > most ? own[j] : most;
-                memset(own, 0, NR * sizeof *own);
-                scratch->chunk_most[panel * job->chunks + term / KC] = as_float(most);
-                for (ptrdiff_t place = opened; place <= end; place++) {
-                    scratch->most[place] = as_float(most);
-                    scratch->least[place] = 0.0f;
-                }
-            }
-        }
-    }
-}
-
 /* Some panels of NR columns of b, with zeros beyond the last column, and the bounds of their terms and chunks. Term by
  * term, because rows of b lie far apart and one panel of a row is less than a cache line. */
 TARGET static void NAME(pack)(const Job *job, Scratch *scratch, ptrdiff_t first, ptrdiff_t panels)
 {
     uint16_t edge[NR] = {0};
-    if (job->rows <= MR) {
-        NAME(pack_quickly)(job, scratch, first, panels);
-        return;
-    }
     EACH(term, job->depth) {
         EACH(panel, panels) {
             ptrdiff_t place = panel * job->depth + term;
@@ -466,23 +406,4 @@ TARGET static void NAME(settle)(const double *units, const double *lost, double 
     }
 }
 
-#undef PATH
-#undef TARGET
-#undef MR
-#undef NR
-#undef LANES
-#undef VECTORS
-#undef VEC
-#undef LOAD
-#undef SPREAD
-#undef SIZE_OF
-#undef TERM
-#undef KEPT_TERM
-#undef ADD_BITS
-#undef AT_MOST_MASK
-#undef HALVES
-#undef STORE
-#undef LARGER
-#undef AT_LEAST_ANY
-#undef EACH
-#undef UNROLLED
+#include "vector_end.h"

@@ -3,6 +3,7 @@
  *
  * Everything is integer arithmetic on bits and exact or correctly rounded doubles, so that paths agree.
  */
+#include "bits.h"
 #include "crew.h"
 
 #include <math.h>
@@ -17,31 +18,9 @@
 #define JOIN(x, y) JOIN_(x, y)
 #define NAME(x) JOIN(x, PATH)
 #define EXPORT __attribute__((visibility("default")))
-#define INLINE static inline __attribute__((always_inline))
+#define SHARE 32768 /* elements: about the time that a thread takes to wake */
+#define LINES 16
 #define AXES 5
-#define VECTOR_TERMS 8 /* of a vector product, which are added together */
-
-INLINE float as_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-INLINE uint32_t as_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* What the multipliers read: the largest exponent is an ordinary one. */
-INLINE float operand(uint32_t half)
-{
-    uint32_t size = half & 0x7FFFu, small = as_bits((float)(int32_t)size * 0x1p-24f);
-    uint32_t normal = (size << 13) + (112u << 23);
-    return as_float((size < 0x400u ? small : normal) | (half & 0x8000u) << 16);
-}
 
 /* What planar work reads: infinities are infinite, and a NaN is +infinity. */
 INLINE float read_half(uint32_t half)
@@ -96,21 +75,6 @@ INLINE uint16_t capped_half(double value, double ceiling)
     return fabs(value) >= ceiling ? (uint16_t)((half & 0x8000u) | 0x7C00u) : half;
 }
 
-/* The same for a sum or product of two fp16 numbers in single precision. Its 24 bits hold a product, and a sum of
- * numbers whose exponents are at most 13 apart; further apart the smaller one is less than half of half a step of the
- * larger, and no rounding of their sum reaches a tie. */
-INLINE uint16_t rounded_single(float value, int twice)
-{
-    float size = fabsf(value), short_size;
-    uint32_t bits = as_bits(size), sign = as_bits(value) >> 16 & 0x8000u, eleven = (bits + (1u << 12)) >> 13;
-    uint32_t half = eleven - (112u << 10), small;
-    short_size = twice ? as_float(eleven << 13) : size;
-    small = (uint32_t)(int32_t)((size < 0x1p-14f ? short_size : 0.0f) * 0x1p24f + 0.5f);
-    half = size < 0x1p-14f ? small : half;
-    half = size >= 65520.0f ? 0x7C00u : half;
-    return (uint16_t)(size == size ? half | sign : 0u);
-}
-
 /* A sum of two numbers with the bits of fp16, rounded to such a number; an indeterminate one is +0. Below 2^-14 a sum
  * counts steps of 2^-24 as its terms do, and needs no rounding; there is no upper end but infinity itself. */
 INLINE float sum_step(float value)
@@ -121,17 +85,27 @@ INLINE float sum_step(float value)
     return size == size ? as_float(eleven) : 0.0f;
 }
 
-/* The same for a single-precision sum, which is infinite from 2^15 on; a sum of zero is +0. */
-INLINE uint16_t settled_half(float value)
-{
-    float size = fabsf(value);
-    uint32_t bits = as_bits(size), sign = as_bits(value) >> 16 & 0x8000u;
-    uint32_t half = ((bits + (1u << 12)) >> 13) - (112u << 10);
-    uint32_t small = (uint32_t)(int32_t)((size < 0x1p-14f ? size : 0.0f) * 0x1p24f + 0.5f);
-    half = size < 0x1p-14f ? small : half;
-    half = size < 32768.0f ? half : 0x7C00u;
-    return (uint16_t)(half ? half | sign : 0u);
-}
+/* The ends of a clamp, as integers in the order of the numbers, and as numbers. */
+typedef struct {
+    int16_t low_key, high_key;
+    uint16_t low, high;
+} Ends;
+
+/* Lines that are worked on one by one, by several threads. */
+typedef struct Planar Planar;
+typedef struct {
+    const Planar *planar;
+    const uint16_t *in, *table, *gamma, *beta;
+    ptrdiff_t inner; /* lines that lie side by side; 1 where each lies by itself */
+    ptrdiff_t lines, count, padded; /* numbers of a line, and with zeros up to whole groups of a sum */
+    ptrdiff_t at_once; /* lines whose sums are one piece of work: their groups fill a vector */
+    int tree, run;
+    double share;
+    uint16_t epsilon;
+    int softmax;
+    uint16_t *out;
+    atomic_ptrdiff_t next, done;
+} Lines;
 
 #define PATH portable
 #define TARGET
@@ -140,16 +114,8 @@ INLINE uint16_t settled_half(float value)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* The fast mode reads finite numbers with the machine's own conversion, and infinity as infinity. */
 #define PATH avx2
 #define TARGET __attribute__((target("avx2,fma,f16c")))
-#define WIDE __m256
-#define LANES 8
-#define LOAD(p) _mm256_loadu_ps(p)
-#define STORE(p, v) _mm256_storeu_ps(p, v)
-#define SPREAD(x) _mm256_set1_ps(x)
-#define TERM(a, b, sum) _mm256_fmadd_ps(a, b, sum)
-#define HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #include "planar_kernel.h"
 
 #if defined(__clang__)
@@ -159,17 +125,10 @@ INLINE uint16_t settled_half(float value)
 #endif
 #define PATH avx512
 #define TARGET __attribute__((target(AVX512_PLANAR)))
-#define WIDE __m512
-#define LANES 16
-#define LOAD(p) _mm512_loadu_ps(p)
-#define STORE(p, v) _mm512_storeu_ps(p, v)
-#define SPREAD(x) _mm512_set1_ps(x)
-#define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
-#define HALVES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #include "planar_kernel.h"
 #endif
 
-typedef struct {
+struct Planar {
     const char *name;
     void (*widen)(const uint16_t *, double *, ptrdiff_t);
     void (*narrow)(const double *, int, uint16_t *, ptrdiff_t);
@@ -177,15 +136,17 @@ typedef struct {
     void (*gained)(const uint16_t *, const uint16_t *, ptrdiff_t, const uint16_t *, ptrdiff_t, double, double, double,
                    uint16_t *, ptrdiff_t);
     int (*special)(const uint16_t *, ptrdiff_t);
+    void (*clamped)(const uint16_t *, uint16_t *, ptrdiff_t, Ends);
     void (*store)(const float *, uint16_t *, ptrdiff_t);
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
-    void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
-    void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, double *);
-} Planar;
+    void (*line_sums)(const uint16_t *, ptrdiff_t, ptrdiff_t, int, int, float *, double *);
+    void (*softmax_lines)(const Lines *, const uint16_t *, ptrdiff_t, float *, uint16_t *, uint16_t *);
+    void (*norm_line)(const Lines *, const uint16_t *, float *, uint16_t *, uint16_t *);
+};
 
-#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, store_##path, operands_##path, \
-                     settle_single_##path, scaled_rows_##path, line_sum_##path}
+#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, clamped_##path, store_##path, operands_##path, \
+                     settle_single_##path, line_sums_##path, softmax_lines_##path, norm_line_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
 static const Planar AVX2 = ENTRY(avx2), AVX512 = ENTRY(avx512);
@@ -210,20 +171,24 @@ static const Planar *chosen(int path)
 EXPORT void aneforge_widen(const uint16_t *in, double *out, ptrdiff_t count, int path);
 EXPORT void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count, int path);
 EXPORT void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, const uint16_t *b,
-                           const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path);
+                           const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int threads, int path);
 EXPORT void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t *scale_steps,
                             const uint16_t *offset, const ptrdiff_t *offset_steps, double gain, double bias,
                             double ceiling, uint16_t *out, const ptrdiff_t *shape, int path);
+EXPORT void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, const int *ends, int threads, int path);
 EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
 EXPORT void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t rows, ptrdiff_t columns,
                               int path);
 EXPORT void aneforge_patches(const char *map, const ptrdiff_t *geometry, char *out, ptrdiff_t size);
 EXPORT void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int path);
-EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count);
+EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count, int threads);
 EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out,
                               int path);
-EXPORT void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
-                                     ptrdiff_t columns, float *out, int threads, int path);
+EXPORT int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *powers, int tree,
+                            int run, uint16_t *out, int threads, int path);
+EXPORT int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *roots,
+                               const uint16_t *gamma, const uint16_t *beta, int epsilon, double share, int tree,
+                               int run, uint16_t *out, int threads, int path);
 EXPORT void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column,
                                    ptrdiff_t rows, ptrdiff_t columns, uint16_t *out, int path);
 
@@ -235,6 +200,53 @@ void aneforge_widen(const uint16_t *in, double *out, ptrdiff_t count, int path)
 void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count, int path)
 {
     chosen(path)->narrow(in, twice, out, count);
+}
+
+/* Dense elementwise work in shares, which threads take one after the other. */
+typedef struct Shares Shares;
+struct Shares {
+    void (*share)(const Shares *, ptrdiff_t first, ptrdiff_t count);
+    const Planar *planar;
+    const uint16_t *a, *b;
+    uint16_t *out;
+    ptrdiff_t count;
+    int operation;
+    Ends ends;
+    atomic_ptrdiff_t next;
+};
+
+static void shares_work(void *argument)
+{
+    Shares *job = argument;
+    for (;;) {
+        ptrdiff_t first = atomic_fetch_add(&job->next, 1) * SHARE;
+        if (first >= job->count)
+            return;
+        job->share(job, first, job->count - first < SHARE ? job->count - first : SHARE);
+    }
+}
+
+static void share_out(Shares *job, int threads)
+{
+    ptrdiff_t most = job->count / SHARE;
+    atomic_init(&job->next, 0);
+    aneforge_crew(shares_work, job, threads < most ? threads : (int)most);
+}
+
+static void pairs_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
+{
+    job->planar->pairs(job->operation, job->a + first, 1, job->b + first, 1, job->out + first, count);
+}
+
+static void clamped_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
+{
+    job->planar->clamped(job->a + first, job->out + first, count, job->ends);
+}
+
+static void look_up_share(const Shares *job, ptrdiff_t first, ptrdiff_t count)
+{
+    EACH(i, count)
+        job->out[first + i] = job->b[job->a[first + i]];
 }
 
 /* Walks a shape row by row for two operands: trailing axes are one row as long as the steps of both follow. */
@@ -279,10 +291,17 @@ static void next_row(Walk *walk)
 /* Operands spread over a shape of five axes by their steps, in elements; the result is dense. The last axis has steps
  * of zero or one. */
 void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, const uint16_t *b,
-                    const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path)
+                    const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int threads, int path)
 {
     const Planar *planar = chosen(path);
-    for (Walk walk = walked(a_steps, b_steps, shape); walk.rows; next_row(&walk), out += walk.count)
+    Walk walk = walked(a_steps, b_steps, shape);
+    if (walk.rows == 1 && a_steps[AXES - 1] && b_steps[AXES - 1]) {
+        Shares job = {.share = pairs_share, .planar = planar, .a = a, .b = b, .out = out, .count = walk.count,
+                      .operation = operation};
+        share_out(&job, threads);
+        return;
+    }
+    for (; walk.rows; next_row(&walk), out += walk.count)
         planar->pairs(operation, a + walk.a_place, a_steps[AXES - 1], b + walk.b_place, b_steps[AXES - 1], out,
                       walk.count);
 }
@@ -299,6 +318,15 @@ void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t 
                        gain, bias, ceiling, out, walk.count);
 }
 
+/* Numbers between two keys, which are integers in the order of the numbers (aneforge/sim/rules/moves.py); the ends
+ * behind them are fp16 bits. */
+void aneforge_clamped(const uint16_t *in, uint16_t *out, ptrdiff_t count, const int *ends, int threads, int path)
+{
+    Shares job = {.share = clamped_share, .planar = chosen(path), .a = in, .out = out, .count = count,
+                  .ends = {(int16_t)ends[0], (int16_t)ends[1], (uint16_t)ends[2], (uint16_t)ends[3]}};
+    share_out(&job, threads);
+}
+
 int aneforge_special(const uint16_t *in, ptrdiff_t count, int path) { return chosen(path)->special(in, count); }
 
 /* Rows of a matrix that lie `step` elements apart. */
@@ -311,23 +339,111 @@ void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t
 
 void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int path) { chosen(path)->store(in, out, count); }
 
-void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count)
+void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count, int threads)
 {
-    EACH(i, count)
-        out[i] = table[in[i]];
+    Shares job = {.share = look_up_share, .a = in, .b = table, .out = out, .count = count};
+    share_out(&job, threads);
 }
 
 /* Every line has a multiple of tree * run elements. Returns -1 if there is no memory. */
 int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out, int path)
 {
     const Planar *planar = chosen(path);
-    float *room = malloc((size_t)count * sizeof *room);
+    float *room = malloc((size_t)(2 * count + 16 * tree * run) * sizeof *room);
     if (!room)
         return -1;
     EACH(line, lines)
-        planar->line_sum(in + line * count, count, tree, run, room, out + line);
+        planar->line_sums(in + line * count, 1, count, tree, run, room, out + line);
     free(room);
     return 0;
+}
+
+/* Some lines that lie one behind the other. */
+static void do_lines(const Lines *job, const uint16_t *in, ptrdiff_t lines, float *room, uint16_t *own, uint16_t *out)
+{
+    if (job->softmax)
+        job->planar->softmax_lines(job, in, lines, room, own, out);
+    else
+        for (ptrdiff_t line = 0; line < lines; line++)
+            job->planar->norm_line(job, in + line * job->count, room, own, out + line * job->count);
+}
+
+/* Lines side by side are turned first, some at a time, and turned back. */
+static void do_columns(const Lines *job, ptrdiff_t first, ptrdiff_t lines, float *room, uint16_t *own, uint16_t *turned)
+{
+    ptrdiff_t count = job->count, inner = job->inner, place = first / inner * count * inner + first % inner;
+    uint16_t *done = turned + LINES * count, *out = job->out + place;
+    const uint16_t *in = job->in + place;
+    EACH(i, count) EACH(line, lines)
+        turned[line * count + i] = in[i * inner + line];
+    for (ptrdiff_t line = 0; line < lines; line += job->at_once) {
+        ptrdiff_t some = lines - line < job->at_once ? lines - line : job->at_once;
+        do_lines(job, turned + line * count, some, room, own, done + line * count);
+    }
+    EACH(i, count) EACH(line, lines)
+        out[i * inner + line] = done[line * count + i];
+}
+
+static void lines_work(void *argument)
+{
+    Lines *job = argument;
+    size_t numbers = (size_t)(job->at_once * job->padded);
+    size_t room_size = (2 * numbers + 16 * (size_t)(job->tree * job->run)) * sizeof(float);
+    float *room = malloc(room_size + (3 * numbers + 2 * LINES * (size_t)job->count) * sizeof(uint16_t));
+    uint16_t *own = room ? (uint16_t *)((char *)room + room_size) : NULL;
+    if (!room)
+        return;
+    memset(own, 0, 3 * numbers * sizeof *own);
+    for (;;) {
+        ptrdiff_t piece = atomic_fetch_add(&job->next, 1), columns = (job->inner + LINES - 1) / LINES, first, some;
+        if (job->inner == 1) {
+            first = piece * job->at_once;
+            some = job->lines - first < job->at_once ? job->lines - first : job->at_once;
+        } else {
+            first = piece / columns * job->inner + piece % columns * LINES;
+            some = job->inner - piece % columns * LINES;
+            some = some < LINES ? some : LINES;
+        }
+        if (first >= job->lines)
+            break;
+        if (job->inner == 1)
+            do_lines(job, job->in + first * job->count, some, room, own, job->out + first * job->count);
+        else
+            do_columns(job, first, some, room, own, own + 3 * numbers);
+        atomic_fetch_add(&job->done, some);
+    }
+    free(room);
+}
+
+static int lines_done(Lines *job, int threads)
+{
+    ptrdiff_t size = (ptrdiff_t)job->tree * job->run;
+    job->padded = (job->count + size - 1) / size * size;
+    job->at_once = job->softmax && 16 * size > job->padded ? 16 * size / job->padded : 1;
+    atomic_init(&job->next, 0);
+    atomic_init(&job->done, 0);
+    aneforge_crew(lines_work, job, job->lines * job->count < 16384 ? 1 : threads);
+    return atomic_load(&job->done) == job->lines ? 0 : -1;
+}
+
+/* The softmax of every line, with a table of powers: numbers lie [lines / inner, count, inner]; 0, or -1 if there is no memory. */
+int aneforge_softmax(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *powers, int tree, int run,
+                     uint16_t *out, int threads, int path)
+{
+    Lines job = {.planar = chosen(path), .in = in, .table = powers, .lines = lines, .count = count, .inner = inner,
+                 .tree = tree, .run = run, .softmax = 1, .out = out};
+    return lines_done(&job, threads);
+}
+
+/* The layer norm of every line, with a table of reciprocal roots and the reciprocal of the count; gamma and beta, or
+ * NULL, are lines. */
+int aneforge_layer_norm(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, ptrdiff_t inner, const uint16_t *roots,
+                        const uint16_t *gamma, const uint16_t *beta, int epsilon, double share, int tree, int run,
+                        uint16_t *out, int threads, int path)
+{
+    Lines job = {.planar = chosen(path), .in = in, .table = roots, .gamma = gamma, .beta = beta, .lines = lines,
+                 .count = count, .inner = inner, .tree = tree, .run = run, .share = share, .epsilon = (uint16_t)epsilon, .out = out};
+    return lines_done(&job, threads);
 }
 
 /* Some elements of a row, `stride` apart. */
@@ -382,48 +498,4 @@ void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bia
     EACH(row, rows)
         planar->settle_single(in + row * columns, bias ? bias + row * bias_row : NULL, bias ? bias_column : 0,
                               out + row * columns, columns);
-}
-
-/* A few rows times a matrix. Threads take shares of the columns, one after the other. */
-typedef struct {
-    const Planar *planar;
-    const float *a;
-    const uint16_t *b;
-    ptrdiff_t rows, depth, columns, share;
-    float *out;
-    atomic_ptrdiff_t next;
-} Vector;
-
-static void vector_share(const Vector *vector, ptrdiff_t first, ptrdiff_t count)
-{
-    ptrdiff_t depth = vector->depth, columns = vector->columns, whole = depth / VECTOR_TERMS * VECTOR_TERMS;
-    for (ptrdiff_t term = 0; term < whole; term += VECTOR_TERMS)
-        EACH(row, vector->rows)
-            vector->planar->scaled_rows(vector->a + row * depth + term, vector->b + term * columns + first, columns,
-                                        count, vector->out + row * columns + first);
-    for (ptrdiff_t term = whole; term < depth; term++)
-        EACH(row, vector->rows) EACH(j, count)
-            vector->out[row * columns + first + j] +=
-                vector->a[row * depth + term] * operand(vector->b[term * columns + first + j]);
-}
-
-static void vector_work(void *argument)
-{
-    Vector *vector = argument;
-    for (;;) {
-        ptrdiff_t first = atomic_fetch_add(&vector->next, 1) * vector->share, count = vector->columns - first;
-        if (count <= 0)
-            return;
-        vector_share(vector, first, count < vector->share ? count : vector->share);
-    }
-}
-
-/* A few rows times a matrix, added to `out`. */
-void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
-                              float *out, int threads, int path)
-{
-    Vector vector = {chosen(path), a, b, rows, depth, columns, columns, out, 0};
-    if (threads > 1) /* whole cache lines of the sums */
-        vector.share = (columns / (2 * threads) + 127) / 64 * 64;
-    aneforge_crew(vector_work, &vector, threads);
 }

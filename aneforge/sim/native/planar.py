@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _AXES = 5
-_WORTHWHILE = 1 << 18  # elements of a matrix; half as many take less time than starting a second thread
 _OPERATIONS = {"add": 0, "sub": 1, "mult": 2, "div": 3}
 _Steps = ctypes.c_ssize_t * _AXES
 _DENSE, _SPREAD = _Steps(1, 1, 1, 1, 1), _Steps(0, 0, 0, 0, 0)
@@ -45,7 +44,8 @@ def paired(operation: str, a: Array, b: Array, *, path: str | None = None) -> Ar
         result = np.empty(a.shape, np.float16)
         row = _Steps(1, 1, 1, 1, result.size)
         library().aneforge_pairs(
-            *(number, a.ctypes.data, _DENSE, b.ctypes.data, _DENSE, result.ctypes.data, row, path_number(path))
+            *(number, a.ctypes.data, _DENSE, b.ctypes.data, _DENSE, result.ctypes.data, row),
+            *(threads(), path_number(path)),
         )
         return result
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -54,7 +54,7 @@ def paired(operation: str, a: Array, b: Array, *, path: str | None = None) -> Ar
     (left, left_steps), (right, right_steps) = _spread(a, filled), _spread(b, filled)
     library().aneforge_pairs(
         *(number, left.ctypes.data, left_steps, right.ctypes.data, right_steps),
-        *(result.ctypes.data, _Steps(*filled), path_number(path)),
+        *(result.ctypes.data, _Steps(*filled), threads(), path_number(path)),
     )
     return result
 
@@ -96,6 +96,18 @@ def has_special(values: Array, *, path: str | None = None) -> bool:
     return bool(library().aneforge_special(values.ctypes.data, values.size, path_number(path)))
 
 
+def clamped(values: Array, keys: tuple[int, int], ends: tuple[int, int], *, path: str | None = None) -> Array:
+    """The numbers of an fp16 array between two keys, as ``aneforge.sim.rules.moves`` makes them; others become the
+    ends, which are given as bits."""
+    dense = np.ascontiguousarray(values)
+    result = np.empty(dense.shape, np.float16)
+    limits = (ctypes.c_int * 4)(*keys, *ends)
+    library().aneforge_clamped(
+        *(dense.ctypes.data, result.ctypes.data, dense.size, limits, threads(), path_number(path)),
+    )
+    return result
+
+
 def operands(values: Array, out: Array | None = None, *, path: str | None = None) -> Array:
     """``aneforge.sim.half.decoded`` in single precision, in ``out`` if given; rows of a matrix may lie apart."""
     if values.ndim != 2 or values.strides[1] != 2 or values.strides[0] % 2 or values.strides[0] < 0:
@@ -111,7 +123,7 @@ def looked_up(table: Array, values: Array) -> Array:
     """``aneforge.sim.tables.look_up`` in C."""
     dense = np.ascontiguousarray(values)
     result = np.empty(dense.shape, np.float16)
-    library().aneforge_look_up(table.ctypes.data, dense.ctypes.data, result.ctypes.data, dense.size)
+    library().aneforge_look_up(table.ctypes.data, dense.ctypes.data, result.ctypes.data, dense.size, threads())
     return result
 
 
@@ -121,9 +133,52 @@ def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> 
     failed = library().aneforge_line_sums(
         lines.ctypes.data, *lines.shape, tree, run, sums.ctypes.data, path_number(path)
     )
+    return _had_memory(sums, failed)
+
+
+def softmax_lines(
+    values: Array, powers: Array, tree: int, run: int, *, path: str | None = None, workers: int | None = None
+) -> Array:
+    """The softmax along the second axis of a dense array [outer, count, inner] with a table of powers, as
+    ``aneforge.sim.rules.planar.weighed`` does it."""
+    result = np.empty(values.shape, np.float16)
+    outer, count, inner = values.shape
+    failed = library().aneforge_softmax(
+        *(values.ctypes.data, outer * inner, count, inner, powers.ctypes.data, tree, run, result.ctypes.data),
+        *(workers or threads(), path_number(path)),
+    )
+    return _had_memory(result, failed)
+
+
+def norm_lines(
+    values: Array,
+    roots: Array,
+    gamma: Array | None,
+    beta: Array | None,
+    epsilon: np.float16,
+    tree: int,
+    run: int,
+    *,
+    path: str | None = None,
+    workers: int | None = None,
+) -> Array:
+    """The layer norm along the second axis of a dense array [outer, count, inner] with a table of reciprocal roots, as
+    ``aneforge.sim.rules.planar`` does it; gamma and beta are dense lines."""
+    result = np.empty(values.shape, np.float16)
+    outer, count, inner = values.shape
+    operands = [None if operand is None else operand.ctypes.data for operand in (gamma, beta)]
+    failed = library().aneforge_layer_norm(
+        *(values.ctypes.data, outer * inner, count, inner, roots.ctypes.data, *operands),
+        *(int(epsilon.view(np.uint16)), float(np.float16(1 / count)), tree, run, result.ctypes.data),
+        *(workers or threads(), path_number(path)),
+    )
+    return _had_memory(result, failed)
+
+
+def _had_memory(result: Array, failed: int) -> Array:
     if failed:
         raise MemoryError("not enough memory for a line of a reduction")
-    return sums
+    return result
 
 
 def patches(image: Array, window: Window, first: int, rows: int, single: bool) -> Array:
@@ -159,14 +214,3 @@ def settled_single(sums: Array, bias: Array | None = None, *, path: str | None =
         dense.ctypes.data, start, *steps, *dense.shape, result.ctypes.data, path_number(path)
     )
     return result
-
-
-def vector_products(a: Array, b: Array, *, path: str | None = None, workers: int | None = None) -> Array:
-    """Single-precision sums of a few fp16 rows and a matrix [depth, columns], which is read where it lies."""
-    left, right = operands(a), np.ascontiguousarray(b)
-    sums = np.zeros((left.shape[0], right.shape[1]), np.float32)
-    library().aneforge_vector_products(
-        *(left.ctypes.data, right.ctypes.data, *left.shape, right.shape[1], sums.ctypes.data),
-        *(workers or (threads() if right.size >= _WORTHWHILE else 1), path_number(path)),
-    )
-    return sums

@@ -92,6 +92,17 @@ TARGET static int NAME(special)(const uint16_t *in, ptrdiff_t count)
     return 0;
 }
 
+/* Numbers between two keys; others become the ends. A NaN is +infinity. */
+TARGET static void NAME(clamped)(const uint16_t *restrict in, uint16_t *restrict out, ptrdiff_t count, Ends ends)
+{
+    EACH(i, count) {
+        uint16_t bits = (in[i] & 0x7FFFu) > 0x7C00u ? 0x7C00u : in[i];
+        int16_t key = (int16_t)(bits & 0x8000u ? bits ^ 0x7FFFu : bits);
+        bits = key < ends.low_key ? ends.low : bits;
+        out[i] = key > ends.high_key ? ends.high : bits;
+    }
+}
+
 /* Numbers of a host as it stores them. */
 TARGET static void NAME(store)(const float *in, uint16_t *out, ptrdiff_t count)
 {
@@ -120,57 +131,94 @@ TARGET static void NAME(settle_single)(const float *in, const uint16_t *bias, pt
     }
 }
 
-/* Adds VECTOR_TERMS rows of a matrix, times a factor each, to single-precision sums: rows are read as they lie. */
-TARGET static void NAME(scaled_rows)(const float *factors, const uint16_t *rows, ptrdiff_t step, ptrdiff_t count,
-                                     float *sums)
+/* Adds a row of sums to another, rounded. */
+TARGET static void NAME(add_steps)(const float *restrict in, float *restrict sums, ptrdiff_t count)
 {
-    ptrdiff_t j = 0;
-#ifdef WIDE
-    WIDE factor[VECTOR_TERMS];
-    for (int term = 0; term < VECTOR_TERMS; term++)
-        factor[term] = SPREAD(factors[term]);
-    for (; j + LANES <= count; j += LANES) {
-        WIDE total = LOAD(sums + j);
-        _Pragma("GCC unroll 8") for (int term = 0; term < VECTOR_TERMS; term++)
-            total = TERM(factor[term], HALVES(rows + term * step + j), total);
-        STORE(sums + j, total);
+    for (ptrdiff_t first = 0; first < count; first += 16)
+        EACH(j, 16)
+            sums[first + j] = sum_step(sums[first + j] + in[first + j]);
+}
+
+/* Sums of lines of fp16 numbers, of `count` each: neighbours in trees, `run` of those in sequence, rounded at every
+ * step; then exactly. `room` holds the lines twice, with their groups side by side, in blocks of 16. */
+TARGET static void NAME(line_sums)(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, float *room,
+                                   double *out)
+{
+    ptrdiff_t size = (ptrdiff_t)tree * run, groups = lines * count / size, width = (groups + 15) / 16 * 16;
+    float *all = room + size * width;
+    EACH(i, lines * count)
+        all[i] = read_half(in[i]);
+    EACH(place, size) {
+        EACH(group, groups)
+            room[place * width + group] = all[group * size + place];
+        memset(room + place * width + groups, 0, (size_t)(width - groups) * sizeof *room);
     }
-#endif
-    for (; j < count; j++) {
-        float total = sums[j];
-        for (int term = 0; term < VECTOR_TERMS; term++)
-            total += factors[term] * operand(rows[term * step + j]);
-        sums[j] = total;
+    for (int step = 1; step < tree; step *= 2)
+        for (ptrdiff_t place = 0; place < size; place += 2 * step)
+            NAME(add_steps)(room + (place + step) * width, room + place * width, width);
+    for (int place = 1; place < run; place++)
+        NAME(add_steps)(room + place * tree * width, room, width);
+    EACH(line, lines) {
+        double total = 0.0;
+        EACH(group, count / size)
+            total += (double)*room++;
+        out[line] = total;
     }
 }
 
-/* Sums of lines of fp16 numbers: neighbours in trees, `run` of those in sequence, rounded at every step; then
- * exactly. `room` holds a line. */
-TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree, int run, float *room, double *out)
+/* The softmax of some lines, step by step as aneforge/sim/rules/planar.py says; `powers` holds them padded, and what is
+ * behind each line is zero. */
+TARGET static void NAME(softmax_lines)(const Lines *job, const uint16_t *in, ptrdiff_t lines, float *room,
+                                       uint16_t *powers, uint16_t *out)
 {
-    double total = 0.0;
-    EACH(i, count)
-        room[i] = read_half(in[i]);
-    for (int level = 1; level < tree; level *= 2) {
-        count /= 2;
+    ptrdiff_t count = job->count;
+    double totals[LINES];
+    EACH(line, lines) {
+        const uint16_t *own = in + line * count;
+        uint16_t most, *shifted = out + line * count;
+        int16_t largest = INT16_MIN;
+        EACH(i, count) {
+            uint16_t bits = (own[i] & 0x7FFFu) > 0x7C00u ? 0x7C00u : own[i];
+            int16_t key = (int16_t)(bits & 0x8000u ? bits ^ 0x7FFFu : bits);
+            largest = key > largest ? key : largest;
+        }
+        most = (uint16_t)(largest < 0 ? largest ^ 0x7FFF : largest);
+        NAME(pairs)(1, own, 1, &most, 0, shifted, count);
         EACH(i, count)
-            room[i] = sum_step(room[2 * i] + room[2 * i + 1]);
+            powers[line * job->padded + i] = job->table[shifted[i]];
     }
-    for (ptrdiff_t i = 0; i < count; i += run) {
-        float sum = room[i];
-        for (int place = 1; place < run; place++)
-            sum = sum_step(sum + room[i + place]);
-        total += (double)sum;
+    NAME(line_sums)(powers, lines, job->padded, job->tree, job->run, room, totals);
+    EACH(line, lines) {
+        uint16_t whole = rounded_half(totals[line], 0);
+        NAME(pairs)(3, powers + line * job->padded, 1, &whole, 0, out + line * count, count);
     }
-    *out = total;
 }
 
-#undef WIDE
-#undef LANES
-#undef LOAD
-#undef STORE
-#undef SPREAD
-#undef TERM
-#undef HALVES
+/* The layer norm of a line in the same way; `own` holds three padded lines, which end in zeros. */
+TARGET static void NAME(norm_line)(const Lines *job, const uint16_t *in, float *room, uint16_t *own, uint16_t *out)
+{
+    uint16_t *centred = own + job->padded, *other = centred + job->padded, mean, spread, root;
+    const uint16_t *result;
+    double total;
+    memcpy(own, in, (size_t)job->count * sizeof *own);
+    NAME(line_sums)(own, 1, job->padded, job->tree, job->run, room, &total);
+    mean = rounded_half(total * job->share, 0);
+    NAME(pairs)(1, in, 1, &mean, 0, centred, job->count);
+    NAME(pairs)(2, centred, 1, centred, 1, own, job->count);
+    NAME(line_sums)(own, 1, job->padded, job->tree, job->run, room, &total);
+    mean = rounded_half(total * job->share, 0);
+    NAME(pairs)(0, &mean, 0, &job->epsilon, 0, &spread, 1);
+    root = job->table[spread];
+    result = job->gamma || job->beta ? own : out;
+    NAME(pairs)(2, centred, 1, &root, 0, job->gamma || job->beta ? own : out, job->count);
+    if (job->gamma) {
+        NAME(pairs)(2, result, 1, job->gamma, 1, job->beta ? other : out, job->count);
+        result = other;
+    }
+    if (job->beta)
+        NAME(pairs)(0, result, 1, job->beta, 1, out, job->count);
+    memset(own + job->count, 0, (size_t)(job->padded - job->count) * sizeof *own);
+}
+
 #undef PATH
 #undef TARGET

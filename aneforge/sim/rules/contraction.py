@@ -5,7 +5,6 @@ A maker reads an op once, decodes and lays out its weights, and returns the ops 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,13 +13,13 @@ import numpy as np
 from aneforge.engine.interpret_contraction import unpacked
 from aneforge.engine.ir import AnecError, Op
 from aneforge.engine.traits import Trait
-from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
+from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.engine import Engine
-from aneforge.sim.fast import FEW_ROWS
 from aneforge.sim.half import Window, gained, narrowed, paired
 from aneforge.sim.int8 import Integers, integer_operands
 from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
+from aneforge.sim.stored import convolution_form, matrix_form
 
 Array = np.ndarray
 _CHANNELS, _LINE = 2, 4  # where outputs lie: of a convolution, of a product
@@ -99,6 +98,14 @@ def _convolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, 
 def has_stored_kernel(op: Op) -> bool:
     """Whether an op of this path has a constant for its second operand, which its rule lays out once."""
     return op.is_a(Trait.STORED_KERNEL) and op.operands[1].kind == "const_in"
+
+
+def reads_stored_matrix(op: Op) -> bool:
+    """Whether an op is a product with one constant matrix."""
+    if op.kind != "matmul" or op.operands[1].kind != "const_in":
+        return False
+    left, right = (operand.shape for operand in op.operands[:2])
+    return left[:2] == right[:2] == (1, 1) and right[3] == 1
 
 
 def joins(op: Op) -> tuple[Any, ...] | None:
@@ -244,13 +251,8 @@ def takes_winograd(engine: Engine, op: Op) -> bool:
 
 def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int, by_winograd: bool) -> Form:
     """A kernel [outputs, depths, inputs, rows, columns], kept for one of the two forms."""
-    outputs = kernel.shape[0] // groups
-    if by_winograd and not engine.fast:
-        tiles = winograd_kernels(kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:]), groups)
-        around = ((0, 0), *zip(window.before, window.after, strict=True))
-        return lambda image, bias: winograd(np.pad(image, around), tiles, bias)
-    matrices = [engine.prepare_matrix(matrix) for matrix in kernel.reshape(groups, outputs, -1)]
-    return lambda image, bias: direct(image, matrices, bias, window, engine.products)
+    flat = kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:])
+    return convolution_form(engine, flat, window, groups, by_winograd)
 
 
 def _reads_planes(op: Op) -> bool:
@@ -285,9 +287,7 @@ def _laid_holes(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     stride, dilation = attrs["strides"], attrs["dilation_rates"]
     sizes, pads, groups = attrs["kernel_sizes"], attrs["explicit_padding"], attrs["groups"]
     turned = _turned_kernel(kernel, groups)
-    outputs = turned.shape[0] // groups
-    matrices = [engine.prepare_matrix(matrix) for matrix in turned.reshape(groups, outputs, -1)]
-    window = Window(tuple(sizes[1:]), dilation=tuple(dilation[1:]))
+    form = _plane_form(engine, turned, Window(tuple(sizes[1:]), dilation=tuple(dilation[1:])), groups, False)
     reach = [dilation[axis] * (sizes[axis] - 1) for axis in range(3)]
 
     def call(x: Array, bias: Array | None) -> Array:
@@ -297,7 +297,7 @@ def _laid_holes(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
         result = np.empty(shape, np.float16)
         for image, depth in np.ndindex(shape[:2]):
             read = spread[image, depth : depth + reach[0] + 1 : dilation[0]]
-            result[image, depth] = direct(_stacked(read, groups), matrices, bias, window, engine.products)
+            result[image, depth] = form(_stacked(read, groups), bias)
         return result
 
     return call
@@ -336,12 +336,10 @@ def _linear(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array
 
 
 def _laid_matrix(engine: Engine, op: Op, weight: Array, shape: Shape) -> Form:
-    matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)
-    if math.prod(shape[:-1]) > FEW_ROWS:
-        matrix = engine.prepare_matrix(matrix)
+    form = matrix_form(engine, weight[0, 0, :, 0, :])
 
     def call(x: Array, bias: Array | None) -> Array:
-        return engine.products(np.ascontiguousarray(x.reshape(-1, x.shape[4])), matrix, bias).reshape(shape)
+        return form(np.ascontiguousarray(x.reshape(-1, x.shape[4])), bias).reshape(shape)
 
     return call
 
@@ -358,6 +356,8 @@ def _integer_linear(op: Op, weight: Array, named: dict[str, Array], integers: In
 
 def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
     turned_left, turned_right = "transpose_lhs" in op.attrs, "transpose_rhs" in op.attrs
+    if kernel is not None:
+        return _stored_matmul(engine, op, _matrices(kernel, turned_right)[0, 0], turned_left)
 
     def call(a: Array, b: Array, bias: Array | None = None) -> Array:
         left, right = _matrices(a, turned_left), _matrices(b, turned_right)
@@ -375,6 +375,19 @@ def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array
         return result.reshape(*batch, *result.shape[1:]).transpose(0, 2, 1, 3)[:, None]
 
     return tuple(op.operands), call
+
+
+def _stored_matmul(engine: Engine, op: Op, matrix: Array, turned_left: bool) -> PreparedCall:
+    """A product with one stored matrix for all heads."""
+    form = matrix_form(engine, matrix.T)
+
+    def call(a: Array, bias: Array | None = None) -> Array:
+        left = _matrices(a, turned_left)[0]
+        rows = np.ascontiguousarray(left).reshape(-1, matrix.shape[0])
+        result = form(rows, None if bias is None else bias.reshape(-1)).reshape(*left.shape[:2], -1)
+        return result.transpose(1, 0, 2)[None, None]
+
+    return _without_kernel(op), call
 
 
 def _matrices(x: Array, turned: bool) -> Array:

@@ -15,6 +15,7 @@ from aneforge.engine.interpret import rule_of
 from aneforge.engine.ir import Op
 from aneforge.engine.spec import kinds_with
 from aneforge.engine.traits import Trait
+from aneforge.sim import native
 from aneforge.sim.half import Window, has_special, narrowed, widened
 
 Array = np.ndarray
@@ -80,9 +81,20 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 
 def _relu(op: Op, x: Array) -> Array:
     """Bits of negative numbers are negative integers. A NaN can only come from a port, by moves."""
+    if native.available():
+        return native.clamped(x, (0, _INFINITY), (0, _INFINITY))
     source = op.operands[0]
     read = without_nan(x) if source.is_a(Trait.MOVEMENT) or source.kind == "live_in" else x
     return np.maximum(read.view(np.int16), 0).view(np.float16)
+
+
+def clamped(op: Op, x: Array) -> Array:
+    """Between the ends of a clamp. A zero of either sign stays what it is at an end of zero."""
+    ends = narrowed(np.array([op.attrs.get("min_val", 0.0), op.attrs["max_val"]]))
+    if not native.available() or not ends[0] <= ends[1]:
+        return _by_meaning(op, x)
+    low, high = _keys(np.where(ends == 0, np.array([-0.0, 0.0]), ends).astype(np.float16)).tolist()
+    return native.clamped(x, (low, high), tuple(ends.view(np.uint16).tolist()))
 
 
 def _abs(op: Op, x: Array) -> Array:
@@ -127,6 +139,9 @@ def _max_pool(op: Op, x: Array) -> Array:
     assert largest is not None
     return _numbers(largest)
 
+
+CLAMPS = frozenset(("n_relu", "clamped_relu"))
+"""Their ends are attributes."""
 
 PICKS: dict[str, Callable[..., Array]] = {
     "relu": _relu,

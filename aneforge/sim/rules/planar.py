@@ -159,17 +159,39 @@ def _softmax(engine: Engine, op: Op, x: Array) -> Array:
 def weighed(engine: Engine, x: Array, axes: tuple[int, ...], subtract_max: bool = True) -> Array:
     """The maximum is subtracted in fp16, powers come from the table, their sum is that of a reduction, the quotient is
     rounded (N28, N61). An attention may leave the maximum in: then a power above 11.09 is infinite (N29)."""
+    table = activation("exp2", (("base_e", 1.0),), engine.tables)
+    lines = _lines(x, axes)
+    if lines is not None and subtract_max and lines.shape[1] <= FP16_MAX:
+        done = native.softmax_lines(lines, table, constant("reduction_tree"), constant("reduction_run"))
+        return done.reshape(x.shape)
     shifted = paired("sub", x, narrowed(widened(x).max(axis=axes, keepdims=True))) if subtract_max else x
-    powers = look_up(activation("exp2", (("base_e", 1.0),), engine.tables), shifted)
+    powers = look_up(table, shifted)
     if math.prod(x.shape[axis] for axis in axes) <= FP16_MAX:
         return paired("div", powers, summed(powers, axes))
     whole = round_step(totals(powers, axes))  # inside the layer, where a sum has more exponents than fp16 (U50)
     return narrowed(widened(powers) / whole, twice=True)
 
 
+def _lines(x: Array, axes: tuple[int, ...]) -> Array | None:
+    """A dense array as [outer, count, inner], where some neighbouring axes are the count; None where the C form cannot
+    have it."""
+    dense = native.available() and x.flags.c_contiguous and x.size > 0
+    if not dense or axes != tuple(range(axes[0], axes[0] + len(axes))):
+        return None
+    return x.reshape(math.prod(x.shape[: axes[0]]), -1, math.prod(x.shape[axes[-1] + 1 :]))
+
+
 def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Array | None = None) -> Array:
     """Mean, difference, square, mean, epsilon, reciprocal root, product, gain and offset, each rounded to fp16."""
     axes, groups = op["axes"], op.attrs.get("groups", 1)  # an instance norm has no groups
+    roots = activation("r_sqrt", (), engine.tables)
+    epsilon = np.array([op.attrs["epsilon"]]).astype(np.float16)
+    lines = None if groups > 1 else _lines(x, axes)
+    along = [operand for operand in (gamma, beta) if operand is not None]
+    if lines is not None and all(operand.size == lines.shape[1] for operand in along):
+        gains, starts = (None if operand is None else np.ascontiguousarray(operand) for operand in (gamma, beta))
+        tree, run = constant("reduction_tree"), constant("reduction_run")
+        return native.norm_lines(lines, roots, gains, starts, epsilon[0], tree, run).reshape(x.shape)
     split = x
     if groups > 1:
         n, _, c, h, w = x.shape
@@ -177,8 +199,8 @@ def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Ar
         axes = tuple(axis for axis in axes if axis != 1)
     centred = paired("sub", split, averaged(split, axes))
     spread = averaged(paired("mult", centred, centred), axes)
-    shifted = paired("add", spread, np.array([op.attrs["epsilon"]]).astype(np.float16))
-    result = paired("mult", centred, look_up(activation("r_sqrt", (), engine.tables), shifted)).reshape(x.shape)
+    shifted = paired("add", spread, epsilon)
+    result = paired("mult", centred, look_up(roots, shifted)).reshape(x.shape)
     result = result if gamma is None else paired("mult", result, gamma)
     return result if beta is None else paired("add", result, beta)
 

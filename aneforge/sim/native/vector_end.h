@@ -1,0 +1,23 @@
+/* The end of a path: what the header of an instruction set and a kernel defined. No include guard on purpose. */
+#undef PATH
+#undef TARGET
+#undef MR
+#undef NR
+#undef LANES
+#undef VECTORS
+#undef VEC
+#undef LOAD
+#undef SPREAD
+#undef SIZE_OF
+#undef TERM
+#undef KEPT_TERM
+#undef ADD_BITS
+#undef AT_MOST_MASK
+#undef HALVES
+#undef STORE
+#undef THRESHOLD
+#undef TAKE_BITS
+#undef FLAG_MASK
+#undef SQUEEZE_BELOW
+#undef EACH
+#undef UNROLLED
