@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from aneforge.advice.form_search import tune
     from aneforge.advice.forms import apply_form, attention_tiles, tune_attention
     from aneforge.advice.precision import tune_precision
+    from aneforge.advice.split.result import SplitPlan
+    from aneforge.advice.split.runner import load_split
+    from aneforge.advice.split.splitting import split_model
     from aneforge.chips import Fact, Family, Target, target
     from aneforge.chips.catalogue import (
         OP_CATALOG,
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from aneforge.reports.evaluation.result import Evaluation
     from aneforge.study.checking import Check, check
     from aneforge.study.comparison import Comparison, compare
+    from aneforge.study.decoding import Decoding, decode_steps
     from aneforge.study.exporting import export_coreml
     from aneforge.study.loading import load_onnx, load_program
     from aneforge.study.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
@@ -144,10 +148,12 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.compiler.program": "Program",
         "aneforge.compiler.refusal": "CompileError",
         "aneforge.advice": "apply_form attention_tiles tune tune_attention tune_precision",
+        "aneforge.advice.split": "SplitPlan load_split split_model",
     },
     "Run in the simulator": {
         "aneforge.study.running": "RunResult run",
         "aneforge.study.comparison": "Comparison compare",
+        "aneforge.study.decoding": "Decoding decode_steps",
         "aneforge.study.model": "fidelity",
         "aneforge.reports.evaluation.evaluate": "evaluate_model merge_evaluations",
         "aneforge.reports.evaluation.result": "Evaluation",

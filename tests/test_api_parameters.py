@@ -259,6 +259,8 @@ QUESTIONS = [
     Row(_compile.cross_compile_check, (unbounded(), "h13"), {"int8": True}),  # such a weight cannot be encoded
 ]
 GRADCHECK = "target inputs params loss loss_scale samples seed tolerance dims function progress"
+SPLIT = "target context weights runtime os dims function progress"
+STEPS = "target steps inputs mode seed dims function progress"
 EVALUATION = (
     "target metric reference mode samples labels preprocess compress calibration out shard strict explain device dims "
     "function progress"
@@ -292,6 +294,9 @@ ELSEWHERE = {
     ("backward_from", "stop"): "tests/test_train.py",
     **{("gradcheck", name): "tests/test_gradcheck.py" for name in GRADCHECK.split()},
     **{("compare_training", name): "tests/test_train_parity.py" for name in PARITY.split()},
+    **{("split_model", name): "tests/test_split.py" for name in SPLIT.split()},
+    **{("decode_steps", name): "tests/test_caches.py" for name in STEPS.split()},
+    **{("load_split", name): "tests/test_split.py" for name in ("target", "mode")},
     ("export_coreml", "target"): "tests/test_export_coreml.py",
     ("export_coreml", "overwrite"): "tests/test_export_coreml.py",
     ("export_coreml", "dims"): "graph_of, as in every function",

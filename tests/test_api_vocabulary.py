@@ -85,6 +85,9 @@ ONLY_IN_COMMANDS |= {"--all"}  # the text() of a report takes everything=True
 ONLY_IN_COMMANDS |= {"--no-cache"}  # with aneforge.formats.cache.off(): in Python
 ONLY_IN_COMMANDS |= {"--show"}  # model.chain() in Python
 ONLY_IN_COMMANDS |= {"--allow-text", "--driver-header"}  # both are of container.to_anec in Python
+ONLY_IN_COMMANDS |= {"--call"}  # af.load_split(folder).run(feeds, kind) in Python
+ONLY_IN_COMMANDS |= {"--lifecycle"}  # the command lifecycle
+ONLY_IN_COMMANDS |= {"--decode"}  # af.decode_steps(model, target, steps) in Python
 ONLY_IN_COMMANDS |= {"--validate"}  # af.compile has it: it takes one chip
 
 
@@ -354,4 +357,4 @@ def test_install_hints_name_the_distribution():
         for extra in re.findall(r"install_hint\('([\w-]+)'\)", source):
             assert extra in project["optional-dependencies"], file
             hints += 1
-    assert hints == 15
+    assert hints == 16

@@ -49,6 +49,10 @@ COMMANDS = {
     "ops": ["ops sin topk --target m1,m5", "ops --target m1,m5 --differ"],
     "explain": ["explain C03", "explain S35 --json", "explain C199", f"explain -14 --model {SMALL} --target m1"],
     "lifecycle": [f"lifecycle {DETECTOR} --target m1", f"lifecycle {SMALL} --target m5 --runtime coreai --json"],
+    "split": [
+        "split examples/decoder.py --target m4,a17-pro --context 64",
+        "split examples/decoder.py --target m1 --context 0",
+    ],
     "check": [f"check {SMALL} --target m1,m2,m5", f"check {DETECTOR} --target all"],
     "validate": [
         f"validate {SMALL} --target m1,m5",

@@ -76,6 +76,7 @@ FINE = {
     "inspect": "inspect conv.hwx",
     "tune": "tune net.py --budget 1 --out tuned.aneforge",
     "compress": "compress net.py --target m2 --runtimes coreml --out smaller.aneforge",
+    "split": "split net.py --target m1",
     "run": "run net.py -o y.npz",
     "compare": "compare net.py --target m1,m5",
     "train": "train net.py:loss --data data.npz --steps 2 -o run.ckpt",

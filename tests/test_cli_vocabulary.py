@@ -146,6 +146,7 @@ TAKES = {
     ("opt",): (("opt", "net.mlir", "--target", "{}"), False),
     ("compress",): (("compress", "net.py", "--target", "{}"), True),
     ("tune",): (("tune", "net.py", "--budget", "1", "--target", "{}"), False),
+    ("split",): (("split", "net.py", "--target", "{}"), True),
     ("run",): (("run", "net.py", "--target", "{}"), True),
     ("compare",): (("compare", "net.py", "--target", "{}"), True),
     ("train",): (("train", "net.py:loss", "--data", "none.npz", "--target", "{}"), False),

@@ -311,3 +311,29 @@ def test_a_long_log_is_read_to_a_bound(home, monkeypatch, capsys):
     assert "E21" not in out
     assert err.count("\n") == 1
     assert f"only the first {MOST_BYTES >> 20}.0 MB were searched" in err
+
+
+def test_every_command_that_a_cause_names_runs_on_a_small_model(monkeypatch, capsys, tmp_path):
+    """A cure is a command that does something: each ends well on a decoder, or says that something is found."""
+    monkeypatch.chdir(tmp_path)
+    examples = Path(__file__).resolve().parent.parent / "examples"
+    Path("decoder.py").write_text((examples / "decoder.py").read_text())
+    for command in sorted({command for kind in cause_kinds().values() for command in kind.commands}):
+        line = command.removeprefix("aneforge ").replace("MODEL", "decoder.py").replace("CHIP", "m4")
+        status, out, err = run(line, monkeypatch, capsys)
+        assert status in (0, 1), f"{line}\n{err}"
+        assert out, line
+
+
+def test_a_model_that_is_too_large_is_led_to_the_cut(monkeypatch, capsys, tmp_path):
+    """From a log line to the plan in two commands."""
+    monkeypatch.chdir(tmp_path)
+    examples = Path(__file__).resolve().parent.parent / "examples"
+    Path("decoder.py").write_text((examples / "decoder.py").read_text())
+    message = "Failed to build the model execution plan, error code: -14"
+    _, out, _ = run(f"explain {message!r} --model decoder.py:large --target m4", monkeypatch, capsys)
+    assert "do: aneforge split decoder.py:large --target m4" in out
+    status, out, _ = run("split decoder.py:large --target m4,a17-pro,m1", monkeypatch, capsys)
+    assert status == 0
+    assert out.count("in one program would be too many") == 3
+    assert out.count("tokens/s (") >= 6

@@ -163,6 +163,7 @@ def files(tmp_path, monkeypatch):
     monkeypatch.setattr("aneforge.study.probes.readings", lambda chip: [])  # seconds a chip, and tested elsewhere
     own = ROOT / "examples"
     Path("net.py").write_text(NET)
+    shutil.copy(own / "decoder.py", "decoder.py")
     for name in ("model.onnx", "old.onnx", "new.onnx"):
         shutil.copy(own / "detector.onnx", name)
     shutil.copy(own / "tiny_encoder.onnx", "bert.onnx")

@@ -25,7 +25,7 @@ def normal(node):
 
 
 @here
-@pytest.mark.parametrize("topic", [*import_facts.TOPICS, *import_facts.SECOND_TOPICS])
+@pytest.mark.parametrize("topic", [*import_facts.TOPICS, *import_facts.SECOND_TOPICS, *import_facts.THIRD_TOPICS])
 def test_every_record_unpacks_to_the_published_one(topic):
     published = import_facts.read_topic(FACTS, topic)
     packed = store.load(topic)

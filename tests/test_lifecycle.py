@@ -112,3 +112,10 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         status, out, err = run(words, monkeypatch, capsys)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert told in err
+
+
+def test_estimate_shows_the_same_life(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    af.Graph([SMALL.named("y")]).save("small.aneforge")
+    status, out, _ = run("lifecycle small.aneforge --target m1", monkeypatch, capsys)
+    assert (status, run("estimate small.aneforge --target m1 --lifecycle", monkeypatch, capsys)[1]) == (0, out)

@@ -11,9 +11,9 @@ what no module reads is named in ``LEFT_OUT`` and stays outside):
 
 A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
 its conflicts and sources; its facts on compile, load and size, and the messages that people met, are topics of their
-own. Of a third one, in ``third``, conflicts, sources, devices, the operators of ONNX Runtime's Core ML provider and
-further facts and messages of these two topics are read; its README lists the sources as ``KEY what it is; KEY what it
-is``.
+own. Of a third one, in ``third``, conflicts, sources, devices, the operators of ONNX Runtime's Core ML provider,
+limits of language models and further facts and messages of these two topics are read; its README lists the sources
+as ``KEY what it is; KEY what it is``.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:
@@ -84,11 +84,14 @@ LEFT_OUT = {
         "reduction_kind reduction_to_atomic interchange e5_tensor_type e5_op_type buffer_usage mil_blob_dtype "
         "neuron_types_10_26_6 ne_patterns_10_26_6 engine_classes attribute_keys legacy_opcode_hint"
     ),
+    "llm_limits": "rates",
 }
 """Records of the collections that no module reads: prose, counts, and tables that a newer file states better."""
 SECOND, THIRD = "second", "third"
 SECOND_TOPICS = {"lifecycle": ("lifecycle", "lifecycle_more"), "errors": ("errors_more",)}
 """Topics that begin in the second collection, and the files of the third that continue them."""
+THIRD_TOPICS = ("llm_limits",)
+"""Topics of the third collection alone: cuts, ceilings, cache forms and laws of language models."""
 PROGRAM = "hwx"
 """The folder about compiled programs: containers, task headers and registers."""
 GENERATIONS = ("h11", "h13", "h14", "h15", "h16", "h17", "h18")
@@ -151,7 +154,9 @@ def read_topic(folder: Path, topic: str) -> dict[str, Any]:
     """One topic of the first collection, with the facts that the second adds to it."""
     if topic in SECOND_TOPICS:
         return _read_later_topic(folder, topic)
-    facts = read_json(folder / f"{topic}.json")
+    facts = read_json((folder / THIRD if topic in THIRD_TOPICS else folder) / f"{topic}.json")
+    if topic in THIRD_TOPICS:
+        del facts["_meta"]["sources"]  # they are in sources.json with all others
     for key in LEFT_OUT.get(topic, "").split():
         del facts[key]
     if topic == "numerics":
@@ -376,7 +381,7 @@ def import_folder(folder: Path) -> list[str]:
         (DATA / f"{name}.json").write_text(dump(document), encoding="utf-8")
         written.append(name)
 
-    for topic in (*TOPICS, *SECOND_TOPICS):
+    for topic in (*TOPICS, *SECOND_TOPICS, *THIRD_TOPICS):
         write(topic, pack_topic(read_topic(folder, topic)))
     write("hal_values", pack_hal_values(read_json(folder / "hal_values.json")))
     write("registers", pack_registers(folder / PROGRAM))

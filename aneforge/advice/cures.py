@@ -7,6 +7,9 @@ from collections.abc import Collection
 from aneforge.advice.forms import CURES, PLAIN_FORMS, apply_form
 from aneforge.errors import AneforgeError
 from aneforge.graph.forms import context_of
+from aneforge.graph.tensor import Tensor
+from aneforge.study.cache_forms import CACHE_FORMS
+from aneforge.study.caches import cache_writes
 from aneforge.study.preflight import Preflight
 from aneforge.study.study import Study
 
@@ -34,7 +37,17 @@ def curing_forms(study: Study, chip: str, nodes: Collection[str]) -> list[str]:
             continue  # the form cannot be built here
         if after < before:
             left[form.name] = after
+    for form in CACHE_FORMS if _is_about_caches(study, wanted) else ():
+        if form.fits(cache_writes(graph)):
+            after = refused_nodes(study.with_graph(form.build(graph)).preflights()[chip])
+            if after < before:
+                left[form.name] = after
     return sorted(left, key=lambda name: left[name])
+
+
+def _is_about_caches(study: Study, wanted: Collection[Tensor]) -> bool:
+    caches = {node.uid for write in cache_writes(study.graph) for node in (write.port, write.output)}
+    return any(node.uid in caches for node in wanted)
 
 
 def refused_nodes(report: Preflight) -> int:

@@ -35,6 +35,7 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.traits import GraphTrait
+from aneforge.study.cache_forms import CACHE_FORMS, with_cache_form
 from aneforge.study.study import Study
 
 _TILE_COUNTS = (2, 3, 4, 6, 8)
@@ -344,10 +345,14 @@ CURES = (
 
 
 def apply_form(model: Source, name: str) -> Graph:
-    """A model with one form by name wherever it fits, without a search: the same inputs, outputs and names."""
+    """A model with one form by name wherever it fits, without a search: the same outputs and names. Inputs stay too,
+    but where the form is about caches."""
     graph, forms = graph_of(model), {form.name: form for form in (*PLAIN_FORMS, *CURES)}
+    of_caches = [form.name for form in CACHE_FORMS]
+    if name in of_caches:
+        return with_cache_form(graph, name)
     if name not in forms:
-        raise UnknownNameError(f"{name!r}: not a form; choose one: {', '.join(forms)}")
+        raise UnknownNameError(f"{name!r}: not a form; choose one: {', '.join([*forms, *of_caches])}")
     context = context_of(graph)
     sites = apart(site for node in graph.nodes if (site := forms[name].find(node, context)) is not None)
     if not sites:

@@ -22,8 +22,10 @@ from aneforge.chips.evidence import Fact
 from aneforge.compiler.storage import DEFAULT_STORAGES, Storage, encodable_layers, flow_of, storage_of
 from aneforge.graph.forms import Site, applied
 from aneforge.graph.layer_forms import StoredLayer
-from aneforge.graph.ops.leaf import const
+from aneforge.graph.node import make
+from aneforge.graph.ops.leaf import CONST, const
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.weights import known_weight
 from aneforge.study.partition import Partition
 from aneforge.study.placement import Runtime, unknown_time
 from aneforge.study.regions import sentence
@@ -227,7 +229,9 @@ def stand_in_sites(storage: Storage, layers: Iterable[StoredLayer]) -> list[Site
     @cache
     def shared(shape: tuple[int, ...]) -> Tensor | None:
         encoded = storage.stand_in(shape)
-        return None if encoded is None else const(encoded)
+        if encoded is None:
+            return None
+        return make(CONST, weight=known_weight(f"stand-in {storage.name} {shape}", None, encoded))
 
     def stored(layer: StoredLayer) -> Tensor:
         stand_in = shared(layer.weight.shape)

@@ -22,6 +22,7 @@ from aneforge.cli.options import Dims, Function, ModelFile
 
 _EXAMPLES = "Examples:"
 _TAKES = {
+    "apply": "FOLDER",
     "against": "FILE",
     "against_target": "CHIPS",
     "baseline": "FILE",
@@ -32,6 +33,7 @@ _TAKES = {
     "changes": "COUNT",
     "color": "WHEN",
     "data": "FILE.npz",
+    "decode": "STEPS",
     "diff": "OTHER",
     "dim": "NAME=SIZE",
     "encodings": "NAMES",
@@ -45,6 +47,7 @@ _TAKES = {
     "host": "ADDRESS",
     "inputs": "FILE.npz",
     "junit": "FILE",
+    "context": "TOKENS",
     "copy_gbs": "RATE",
     "loss": "KIND",
     "loss_scale": "FACTOR",
@@ -89,6 +92,7 @@ _TAKES = {
     "target_error": "ERROR",
     "task": "NUMBER",
     "tolerance": "PERCENT",
+    "weights": "FORM",
     "workers": "COUNT",
 }
 """What stands behind an option, by the name of its parameter."""

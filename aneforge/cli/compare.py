@@ -10,8 +10,10 @@ from aneforge.cli import notes, say
 from aneforge.cli.notes import working
 from aneforge.cli.options import ModelFile
 from aneforge.cli.plot import writable
+from aneforge.errors import AneforgeError
 from aneforge.files import write_whole
 from aneforge.study.comparison import Comparison, compare
+from aneforge.study.decoding import decode_steps
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,14 @@ class CompareOptions:
     mode: str = "exact"
     as_json: bool = False
     seed: int | None = None
+    steps: int | None = None
 
 
 def run(model: str | ModelFile, chips: str, options: CompareOptions) -> int:
     """Print the comparison, draw it if asked; 1 if an output differs by more than is allowed."""
     file = ModelFile.of(model)
+    if options.steps is not None:
+        return _run_steps(file, chips, options, options.steps)
     picture = None if options.plot is None else writable(options.plot, "--plot")
     notes.slow_kernel(options.mode)
     with working(f"reading {file.name}") as progress:
@@ -53,6 +58,20 @@ def run(model: str | ModelFile, chips: str, options: CompareOptions) -> int:
         write_whole(picture, comparison.heatmap_svg(f"{Path(file.path).name}: where chips differ"))
         say.note(f"wrote {picture}")
     return 0 if comparison.ok else 1
+
+
+def _run_steps(file: ModelFile, chips: str, options: CompareOptions, steps: int) -> int:
+    """Print where chips part while they decode; their numbers are shown, and nothing fails."""
+    left_out = {"--samples": options.samples, "--reference": options.reference, "--plot": options.plot,
+                "--fail-above": options.fail_above}  # fmt: skip
+    odd = next((name for name, value in left_out.items() if value is not None), None)
+    if odd is not None:
+        raise AneforgeError(f"{odd}: it does not go with --decode. Leave one of them out.")
+    with working(f"decoding with {file.name}") as progress:
+        settings = {**file.options, "seed": options.seed, "progress": progress}
+        decoding = decode_steps(file.path, chips, steps, options.inputs, options.mode, **settings)
+    print(text.as_json(decoding.to_json()) if options.as_json else decoding)
+    return 0
 
 
 def _note_failures(comparison: Comparison) -> None:

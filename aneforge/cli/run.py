@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aneforge import text
+from aneforge.advice.split.runner import is_split
 from aneforge.chips.names import DEFAULT, chip_list, one_chip
 from aneforge.cli import notes
 from aneforge.cli.notes import warnings_on_stderr, working
@@ -28,11 +29,22 @@ class RunOptions:
     mode: str = "exact"
     as_json: bool = False
     seed: int | None = None
+    kind: str | None = None
 
 
 def run(model: str | ModelFile, chips: str | None, options: RunOptions) -> None:
     """Simulate, write what was asked for, and print the result."""
     file = ModelFile.of(model)
+    if is_split(file.path):
+        require_file(options.out)
+        from aneforge.cli.split import run_folder  # brings all that plans need
+
+        if chips is not None or options.trace or options.batch:
+            raise AneforgeError("the programs of a folder run on the chip that they are for. Leave the option out.")
+        run_folder(file.path, options.inputs, options.out, options.kind, options.as_json)
+        return
+    if options.kind is not None:
+        raise AneforgeError("--call: it is for a folder that aneforge split --apply wrote. Leave it out.")
     if options.out is not None and chips is not None and len(chip_list(chips)) > 1:
         raise AneforgeError("--out: it takes the outputs of one chip. Name one, for instance --target m1.")
     require_file(options.out)

@@ -141,7 +141,8 @@ def exceeds_kmem(chip: str | int | Target, demand: int, streamable: bool) -> boo
     return cap < demand
 
 
-_LEAST = 1024  # numbers: below that a table and its look-up cost more than they save
+LEAST_ENCODED = 1024
+"""Numbers of a weight: below that a table and its look-up cost more than they save."""
 _MOST_KEPT = 0.5  # a sparse form pays from half zeros on (compression.json auto_threshold)
 _BLOCK = 32  # numbers that share a scale in the blockwise form
 
@@ -186,6 +187,16 @@ class Storage:
         fitted = calibrated_blockwise if self.name == "blockwise" else calibrated_affine
         return fitted(weight, moments)
 
+    def bytes_of(self, shape: tuple[int, ...]) -> int | None:
+        """The bytes of a weight of a shape in this form; None where they depend on the numbers."""
+        size = math.prod(shape)
+        if self.name == "sparse":
+            return None
+        if self.palette_bits:
+            return -(-size * self.palette_bits // 8) + 2 * (1 << self.palette_bits)
+        scales = size // _BLOCK if self.name == "blockwise" else shape[0]
+        return size + 2 * scales
+
     def stand_in(self, shape: tuple[int, ...]) -> Encoded | None:
         """A weight of a shape in this form with other numbers, for estimates, which depend on the form only; None
         where they depend on the numbers."""
@@ -193,8 +204,8 @@ class Storage:
             return None
         if self.palette_bits:
             table = np.arange(1 << self.palette_bits, dtype=np.float16)
-            return Encoded.palette(np.ones(shape, np.uint8), table, self.palette_bits)
-        codes = np.ones(shape, np.int8)
+            return Encoded.palette(np.broadcast_to(np.uint8(1), shape), table, self.palette_bits)
+        codes = np.broadcast_to(np.int8(1), shape)  # takes no memory
         if self.name == "blockwise":
             outputs, inputs, *rest = shape
             return Encoded.blockwise(codes, np.ones((outputs, inputs // _BLOCK, *(1,) * len(rest)), np.float16))
@@ -241,7 +252,7 @@ def is_mostly_zeros(weight: np.ndarray) -> bool:
 
 def is_worth_encoding(weight: np.ndarray) -> bool:
     """Whether a weight has enough numbers for a compressed form."""
-    return weight.size >= _LEAST
+    return weight.size >= LEAST_ENCODED
 
 
 def encodable_layers(graph: Graph) -> dict[str, StoredLayer]:

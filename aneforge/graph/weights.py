@@ -121,8 +121,22 @@ def intern_weight(values: Any, what: str = "weight") -> Weight:
             frozen = values.frozen()
             weight = _interned(Weight(key, None, frozen.shape, partial(frozen.decode, np.float16), frozen))
         return weight
+    if _repeats(values):
+        number = np.float16(_as_fp16(values.reshape(-1)[:1], what)[0])
+        key = f"repeated {list(values.shape)} {int(number.view(np.uint16)):04x}"
+        return known_weight(key, np.broadcast_to(number, values.shape))
     array = _as_fp16(values, what)
     return intern_fp16(array, copy=array is values or np.may_share_memory(array, np.asarray(values)))
+
+
+def _repeats(values: Any) -> bool:
+    """Whether an array is large and one number in all places, as ``np.broadcast_to`` makes it: it takes no memory."""
+    return (
+        type(values) is np.ndarray
+        and values.dtype == np.float16
+        and values.size >= _AT_ONCE
+        and not any(values.strides)
+    )
 
 
 def intern_fp16(array: np.ndarray, copy: bool = False) -> Weight:

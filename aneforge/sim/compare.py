@@ -13,6 +13,17 @@ from aneforge.sim.nodes import NodeValues
 
 Array = np.ndarray
 
+QUANTILE = 1.959963984540054
+"""Of the normal distribution, for a confidence of 95 per cent."""
+
+
+def share_interval(share: float, count: int) -> tuple[float, float]:
+    """Between which shares that of all samples lies, by Wilson, where ``count`` of them gave a share."""
+    square = QUANTILE**2
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    half = QUANTILE / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
 
 # Statistics.
 

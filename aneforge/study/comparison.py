@@ -70,7 +70,7 @@ def compare(
     if mode not in MODES:
         raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
     graph = graph_of(model, dims, function)
-    chips, exact_too = _chips_and_float64(DEFAULT if target is None else target, reference)
+    chips, exact_too = chips_and_float64(DEFAULT if target is None else target, reference)
     feeds = samples_of(graph, inputs, seed, samples)
     if progress is not None:
         progress(0, 0, f"compiling for {', '.join(chips)}")
@@ -118,7 +118,7 @@ def compare(
 # What was asked for.
 
 
-def _chips_and_float64(target: Any, reference: str | Target | None) -> tuple[dict[str, Target], bool]:
+def chips_and_float64(target: Any, reference: str | Target | None) -> tuple[dict[str, Target], bool]:
     """Chips by the names they were asked for, the reference among them; and whether float64 was."""
     if reference == FLOAT64:
         raise ArgumentError("reference", f"{FLOAT64} is not a chip. Name it in target to see the error of each chip.")

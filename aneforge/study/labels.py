@@ -73,6 +73,10 @@ def _facts() -> dict[str, Label]:
         document = store.load(topic)
         for row in document["facts"]:
             found[row["id"]] = _with_evidence(row, document["evidence"])
+    document = store.load("llm_limits")
+    for group in ("ceilings", "cache_forms", "laws", "recipes"):
+        for row in document[group]:
+            found[row["id"]] = _with_evidence(row, document["evidence"])
     for row in store.load("ort_coreml")["rules"]:
         found[row["id"]] = {**row, "src": "ORT"}
     return found | {number: dict(row) for number, row in device_rules().items()}

@@ -239,3 +239,36 @@ def compress(
         calibration, metric, runtimes, encodings, method, sparsity, target_error, mode, layers, out, as_json
     )
     command.run(model, target, options)
+
+
+@commands.add(judges=True)
+def split(
+    model: AModel,
+    target: Chips = DEFAULT,
+    context: Annotated[
+        int | None, typer.Option(help="Tokens that the caches hold (default: as many as the model has places for).")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="Store the weights of the layers as int8, int4, lut6, lut8 or blockwise."),
+    ] = None,
+    apply: Annotated[
+        str | None,
+        typer.Option("--apply", metavar="FOLDER", help="Write the programs for one chip into this new folder."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find a cut of a large model into programs that load: layers, head, caches, memory, and what a token takes.
+
+    Layers, head and caches are found in the graph. Every limit is named with its source, and so is what a larger
+    program would break. Nothing is timed on hardware.
+
+    Exit status: 0 the programs load on every chip, as far as is known; 1 on one they do not.
+
+    Examples:
+      aneforge split decoder.py --target m4,a17-pro --context 2048
+      aneforge split decoder.py --target m4 --weights int4 --apply pieces
+    """
+    from aneforge.cli import split as command
+
+    raise typer.Exit(command.run(model, target, command.SplitOptions(context, weights, apply, as_json)))

@@ -45,6 +45,10 @@ def estimate(
     copy_gbs: Annotated[
         float | None, typer.Option("--copy-gbs", help="How fast this machine's host copies, in GB/s, as measured.")
     ] = None,
+    lifecycle: Annotated[
+        bool,
+        typer.Option("--lifecycle", help="Show what loading and waking take instead, as aneforge lifecycle does."),
+    ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also show every layer.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -59,6 +63,11 @@ def estimate(
     """
     from aneforge.cli import estimate as command
 
+    if lifecycle:
+        from aneforge.cli import lifecycle as other_command
+
+        other_command.run(model, target, as_json)
+        return
     command.run(model, target, scope, layers, basis, vendor, as_json, everything, changes, machine, copy_gbs)
 
 

@@ -42,13 +42,17 @@ def run_(
     batch: Annotated[
         bool, typer.Option("--batch", help="Run each sample of --input, whose arrays have one more axis.")
     ] = False,
+    call: Annotated[
+        str | None,
+        typer.Option("--call", metavar="KIND", help="Of a folder of programs: decode or prompt (default: decode)."),
+    ] = None,
     mode: Mode = "exact",
     as_json: AsJson = False,
 ) -> None:
     """Simulate a model on one chip or several and print the outputs; for several, also where their numbers differ.
 
     With several chips this is aneforge compare with the outputs of each chip in front. A compiled program (.hwx,
-    .anef) runs on the chip that it is for.
+    .anef) runs on the chip that it is for, and so does a folder of programs that aneforge split --apply wrote.
 
     Examples:
       aneforge run net.py --target m1
@@ -57,7 +61,7 @@ def run_(
     """
     from aneforge.cli import run as command
 
-    options = command.RunOptions(inputs, out, trace, batch, mode, as_json, seed)
+    options = command.RunOptions(inputs, out, trace, batch, mode, as_json, seed, call)
     command.run(model, target, options)
 
 
@@ -83,6 +87,9 @@ def compare(
     fail_above: Annotated[
         float | None, typer.Option(help="Exit with 1 if an output differs by more steps of fp16 than this.")
     ] = None,
+    decode: Annotated[
+        int | None, typer.Option(help="Decode this many steps with caches that grow, and show the first that differs.")
+    ] = None,
     mode: Mode = "exact",
     as_json: AsJson = False,
 ) -> None:
@@ -91,16 +98,20 @@ def compare(
     The same as aneforge run with several chips, without the outputs, and with a reference, a limit and a picture.
     Drawn inputs fill the ranges that the model promises (max_abs, bytes), and one sample lies at their ends.
 
+    With --decode, a model with caches runs step by step on each chip: masks hide the places that are not in use, and
+    the report has the first step with other bits and the first with another token.
+
     Exit status: 0 no output differs by more than --fail-above; 1 one does.
 
     Examples:
       aneforge compare net.py --target m1,m2,m5
       aneforge compare net.py --target m1,m5 --samples 8 --plot heat.svg
       aneforge compare net.py --target m1,m5 --fail-above 64
+      aneforge compare decoder.py --target m1,m5,float64 --decode 32
     """
     from aneforge.cli import compare as command
 
-    options = command.CompareOptions(inputs, samples, reference, picture, fail_above, mode, as_json, seed)
+    options = command.CompareOptions(inputs, samples, reference, picture, fail_above, mode, as_json, seed, decode)
     raise typer.Exit(command.run(model, target, options))
 
 

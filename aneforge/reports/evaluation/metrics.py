@@ -16,13 +16,13 @@ import numpy as np
 from aneforge.errors import AneforgeError, first_line, nearest
 from aneforge.formats.arguments import value_in_file
 from aneforge.reports.evaluation.data import SampleError
+from aneforge.sim.compare import QUANTILE, share_interval
 from aneforge.study.comparison import score_axis
 
 Array = np.ndarray
 Outputs = Mapping[str, Array]
 
 CONFIDENCE = 0.95
-_QUANTILE = 1.959963984540054  # of the normal distribution, for that confidence
 _DRAWS = 2000
 _SEED = 40
 _EXACT_UP_TO = 1000  # pairs that differ: binomial sums beyond use the normal distribution
@@ -224,18 +224,11 @@ def score_of(metric: Metric, rows: Array) -> Score:
     count = len(rows)
     value = metric.finish(rows.sum(axis=0), count)
     if metric.is_share:
-        return Score(value, *_wilson(value, count))
+        return Score(value, *share_interval(value, count))
     if count < 2:
         return Score(value, value, value)
     drawn = [metric.finish(weights @ rows, count) for weights in _resampled(count)]
     return Score(value, *_ends(drawn))
-
-
-def _wilson(share: float, count: int) -> tuple[float, float]:
-    square = _QUANTILE**2
-    middle = (share + square / (2 * count)) / (1 + square / count)
-    half = _QUANTILE / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _resampled(count: int) -> Any:
@@ -262,7 +255,7 @@ def paired_test(metric: Metric, first: Array, second: Array) -> PairedTest:
         won = int((second[:, 0] > first[:, 0]).sum())
         p = _sign_test(won, changed.size)
         spread = sqrt(max(0.0, changed.size / count - difference**2) / count)
-        return PairedTest(difference, difference - _QUANTILE * spread, difference + _QUANTILE * spread, p)
+        return PairedTest(difference, difference - QUANTILE * spread, difference + QUANTILE * spread, p)
     rng, reached = np.random.default_rng(_SEED), 0
     apart = second[changed] - first[changed]
     for _ in range(_DRAWS):
