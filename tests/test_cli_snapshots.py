@@ -117,7 +117,8 @@ NOT_KEPT = {
 
 def test_every_command_has_a_snapshot():
     assert set(COMMANDS) | set(NOT_KEPT) == set(command_names())
-    assert {file.stem.replace("-", " ") for file in SNAPSHOTS.glob("*.txt")} == set(COMMANDS)
+    kept = {file.stem.replace("-", " ") for file in SNAPSHOTS.glob("*.txt")}
+    assert kept - {"api"} == set(COMMANDS)  # the public names are kept beside them: tests/test_supply_chain.py
 
 
 @pytest.fixture

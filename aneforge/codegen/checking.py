@@ -107,10 +107,7 @@ class LayerCheck:
             return self._kernel(found, span) or self._differs(source, op.operands[0], span)
         if op.kind == "reshape" and _turns(found):
             return self._differs(found.operands[0], op.operands[0], span)
-        if op.kind == "n_relu" and found.kind == "clamped_relu":  # the same with another name
-            ends = {"min_val": 0.0, **op.attrs}
-            return self._differs(found.operands[0], op.operands[0], span) if found.attrs == ends else "other bounds"
-        if found.kind != op.kind:
+        if found.kind != ("clamped_relu" if op.kind == "n_relu" else op.kind):  # one clamp has two names
             return f"its registers read as {found.kind or 'nothing'}"
         if op.kind == "matmul":
             sides = zip(found.operands, op.operands, ("transpose_lhs", "transpose_rhs"), strict=True)
@@ -157,6 +154,8 @@ class LayerCheck:
     def _as_read(self, op: Op) -> dict[str, Any]:
         """The attributes of an op as registers keep them: no padding that no window reads, no step that none takes."""
         attrs = dict(op.attrs)
+        if op.kind == "n_relu":
+            return {"min_val": 0.0, **attrs}
         if op.is_a(Trait.REDUCTION):
             return {**attrs, "axes": _ROWS if self.form.axes == _CHANNELS else self.form.axes}
         if op.kind == "convolution":
