@@ -19,7 +19,7 @@ from aneforge.sim.executor import ExecutionPlan, Run, port_value, stored_constan
 from aneforge.sim.gpu import DEVICES
 from aneforge.sim.gpu.device import CudaDevice, GpuDevice
 from aneforge.sim.gpu.kernels import Kernels, Values
-from aneforge.sim.gpu.rules import Launch, NoKernelError, RuleMaker
+from aneforge.sim.gpu.rules import Launch, NoKernelError, RuleMaker, is_by_a_constant
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel
 from aneforge.sim.rules.moves import without_nan
@@ -65,7 +65,8 @@ class DevicePlan:
             kernel = stored_constant(self._module, op.operands[1]) if has_stored_kernel(op) else None
             named = named_constants(self._module, op)
             try:
-                reads, launch = maker.rule_of(op, kernel, named)
+                stored = stored_constant(self._module, op.operands[1]) if is_by_a_constant(op) else kernel
+                reads, launch = maker.rule_of(op, stored, named)
             except NoKernelError:
                 reads, launch = prepared(self._engine, op, kernel, named).reads, None
                 self.on_cpu[op.kind] += 1

@@ -60,6 +60,11 @@ class RuleMaker:
             raise NoKernelError
         if op.kind in ("convolution", "linear"):
             return self._stored(op, kernel, named)
+        if op.kind == "matmul" and kernel is not None:
+            product = self._turned(op, kernel)
+            has_bias = len(op.operands) > 2
+            reads = op.operands[0], *op.operands[2:]
+            return reads, lambda kernels, read: product(kernels, read[0], read[1] if has_bias else None)
         if op.kind in _RULES:
             return tuple(op.operands), _RULES[op.kind](self, op)
         if op.kind in TABLES or (op.kind == "swish" and not op.attrs.get("hard")):
@@ -164,6 +169,23 @@ class RuleMaker:
             return kernels.gained(sums, factor, None if bias is None else line(bias), 1.0, 0.0, math.inf)
 
         return (op.operands[0], *op.operands[2:]), launch
+
+    def _turned(self, op: Op, constant: Array) -> StoredProduct:
+        """A matrix, as it lies or turned, by a stored one and on top of a bias."""
+        matrix = constant[0, 0, :, 0, :] if op.attrs.get("transpose_rhs") else constant[0, 0, :, 0, :].T
+        outputs, depth = matrix.shape
+        _, _, height, _, width = op.operands[0].shape
+        lines, is_turned = math.prod(op.shape) // outputs, bool(op.attrs.get("transpose_lhs"))
+        operand = ProductOperand(
+            term=np.arange(depth) * (width if is_turned else 1),
+            column=np.arange(lines) * (1 if is_turned else width),
+            result=np.arange(lines) * outputs,
+            classes=np.arange(depth),
+            inner=width if is_turned else 1,
+            is_dense=not is_turned and depth % 8 == 0,
+        )
+        weights = np.ascontiguousarray(matrix.astype(np.float16, copy=False))[None]
+        return StoredProduct(self.engine, self.device, weights, operand, 0, (0, 1), tuple(op.shape))
 
     def _linear(self, op: Op, weight: Array) -> Callable[[Kernels, Values, Values | None], Values | None]:
         matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)  # [depth, outputs]
@@ -372,6 +394,14 @@ def _max_pool(maker: RuleMaker, op: Op) -> Launch:
 
 def _matmul(maker: RuleMaker, op: Op) -> Launch:
     return MatrixProduct(maker.engine, maker.device, op)
+
+
+def is_by_a_constant(op: Op) -> bool:
+    """Whether a product of one matrix by a stored one has a kernel: :meth:`RuleMaker._turned`."""
+    if op.kind != "matmul" or any(operand.kind != "const_in" for operand in op.operands[1:]):
+        return False
+    left, right = (operand.shape for operand in op.operands[:2])
+    return left[:2] == right[:2] == (1, 1) and left[3] == right[3] == 1
 
 
 _RULES: dict[str, Callable[[RuleMaker, Op], Launch]] = {
