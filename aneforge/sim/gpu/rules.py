@@ -174,7 +174,7 @@ class RuleMaker:
         """A matrix, as it lies or turned, by a stored one and on top of a bias."""
         matrix = constant[0, 0, :, 0, :] if op.attrs.get("transpose_rhs") else constant[0, 0, :, 0, :].T
         outputs, depth = matrix.shape
-        _, _, height, _, width = op.operands[0].shape
+        width = op.operands[0].shape[4]
         lines, is_turned = math.prod(op.shape) // outputs, bool(op.attrs.get("transpose_lhs"))
         operand = ProductOperand(
             term=np.arange(depth) * (width if is_turned else 1),
