@@ -104,7 +104,7 @@ def test_networks_have_the_bits_of_the_cpu(build, chip):
         have = model._in_user_shapes(run).outputs
         for name, value in want.items():
             assert np.array_equal(have[name].view(np.uint16), value.view(np.uint16)), name
-    if chip == "m1" and build is not turned:  # an infinity, which its multipliers read as a number, may lose digits in a tile
+    if chip == "m1" and build is not turned:  # an infinity, read as a number there, may lose digits in a tile
         assert plan.on_cpu["convolution"]
     else:
         assert not plan.on_cpu
