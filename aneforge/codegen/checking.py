@@ -170,9 +170,10 @@ class LayerCheck:
         else:
             return {key: value for key, value in attrs.items() if key != "base_e"} if self._is_table(op) else attrs
         if (size[0], stride[0], *before[:2]) == (1, 1, 0, 0):
-            step = effective_stride(op.shape, stride)
+            source, pads = op.operands[0].shape, (before[2], before[4])
+            step = effective_stride(source, op.shape, size[1:], stride, pads)
             attrs[steps] = (1, *step)
-            attrs[key] = effective_padding(op.operands[0].shape, op.shape, size[1:], step, before[2], before[4])
+            attrs[key] = effective_padding(source, op.shape, size[1:], step, pads)
         return attrs
 
     @staticmethod
