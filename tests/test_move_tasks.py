@@ -172,3 +172,34 @@ def test_networks_for_an_m1_rest_on_rules(network):
     others = [task for task in record.tasks if task.task is not None and task.verdict == "by analogy"]
     assert all(task.form in ("pool", "reduction of a map") or "tiles" in task.sampled for task in others)
     assert len(others) == 2
+
+
+@pytest.mark.parametrize("generation", written_generations())
+def test_rows_of_a_matrix_input_come_back(generation):
+    """Rows of a matrix are the channels of the tensor that tasks read, for the reader as for the writer."""
+    x = af.input((3, 40), name="x")
+    assert same_bits(x[1:2].relu().named("y"), generation, text=True).tasks[0].form == "slice"
+    same_bits(x[1:2].relu().named("y"), generation)
+
+
+@pytest.mark.parametrize("generation", written_generations())
+@pytest.mark.parametrize(
+    ("axis", "one", "other"),
+    [(1, (16, 4, 32), (32, 4, 32)), (2, (16, 8, 32), (16, 4, 32)), (3, (16, 4, 224), (16, 4, 32))],
+)
+def test_parts_of_a_joined_output_lie_side_by_side(generation, axis, one, other):
+    """What a concat joins is written behind what comes before it, in the strides of the whole output."""
+    x, z = af.input((1, *one), name="x"), af.input((1, *other), name="z")
+    record = same_bits(af.concat([x.sigmoid(), z.relu()], axis).named("y"), generation)
+    assert [task.reason for task in record.tasks] == ["", "", "a view moves nothing"]
+
+
+@pytest.mark.parametrize("generation", written_generations())
+def test_windows_that_leave_columns_over_keep_their_step(generation):
+    """A window of two columns that stands once on three: with a step of one it would stand twice."""
+    x = af.input((1, 8, 5, 3), name="x")
+    assert same_bits(x.max_pool((2, 2), 2).named("y"), generation).tasks[0].form == "pool"
+    same_bits(af.conv(x, halves(16, 8, 2, 2), stride=2).named("y"), generation)
+    wide = af.input((1, 8, 9, 7), name="x")
+    record = same_bits(wide.max_pool((1, 4), 4).named("y"), generation, text=True)
+    assert "a stride of 4" in record.tasks[0].reason
