@@ -218,8 +218,11 @@ class _Writer:
         buffer = self.placement.buffer(place)
         leaf = Op("anec.live_in", (), TensorType(shape, "f16"), {"name": str(place)})
         self.leaves[leaf] = place
-        memory = self.replay.memory
-        (memory.view if is_view else memory.write)(place_of(buffer), leaf, shape, layout_of(buffer))
+        memory, at, layout = self.replay.memory, place_of(buffer), layout_of(buffer)
+        if not is_view:
+            memory.write(at, leaf, shape, layout)
+        elif memory.read(at, layout) is not None:  # the same bytes: what lies there, in the same order
+            memory.view(at, leaf, shape, layout)
 
     # Layers that they do not.
 
