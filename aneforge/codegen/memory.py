@@ -81,7 +81,7 @@ class Layout:
         return tuple(cuts) if offset == 0 else None
 
     def under(self, shape: Shape) -> Layout:
-        """The same elements under a shape with its axes of one element elsewhere; itself where the shape is another."""
+        """The same elements under a shape with its axes of one element elsewhere; itself under any other."""
         steps = [(extent, stride) for extent, stride in zip(self.shape, self.strides, strict=True) if extent > 1]
         if [extent for extent, _ in steps] != [extent for extent in shape if extent > 1]:
             return self
