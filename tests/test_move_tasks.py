@@ -179,7 +179,6 @@ def test_rows_of_a_matrix_input_come_back(generation):
     """Rows of a matrix are the channels of the tensor that tasks read, for the reader as for the writer."""
     x = af.input((3, 40), name="x")
     assert same_bits(x[1:2].relu().named("y"), generation, text=True).tasks[0].form == "slice"
-    same_bits(x[1:2].relu().named("y"), generation)
 
 
 @pytest.mark.parametrize("generation", written_generations())
@@ -203,3 +202,27 @@ def test_windows_that_leave_columns_over_keep_their_step(generation):
     wide = af.input((1, 8, 9, 7), name="x")
     record = same_bits(wide.max_pool((1, 4), 4).named("y"), generation, text=True)
     assert "a stride of 4" in record.tasks[0].reason
+
+
+@pytest.mark.parametrize("generation", ["h13", "h16"])
+def test_a_view_is_the_same_bytes_or_text(generation):
+    """Rows of eight numbers are padded in memory: a row of 64 numbers does not lie there, and eight channels do."""
+    padded = af.input((1, 4, 8, 8), name="x").reshape(1, 4, 1, 64).sigmoid()
+    record = same_bits(padded.named("y"), generation, text=True)
+    (work,) = (task for task in record.tasks if task.form == "sigmoid")
+    assert not work.expressed
+    assert "where no task wrote such a tensor" in work.reason
+    whole = af.input((1, 4, 8, 64), name="x").reshape(1, 32, 1, 64).sigmoid()
+    assert not same_bits(whole.named("y"), generation).not_expressed
+
+
+@pytest.mark.parametrize("generation", written_generations())
+def test_tensors_between_tasks_end_in_scratch(generation):
+    """The copy and the powers of a softmax lie side by side, behind its source and its result."""
+    x = af.input((1, 128, 12, 64), name="x")
+    assert not same_bits(x.softmax(-1).named("y"), generation, text=True).not_expressed
+    wide = af.input((1, 128, 16, 256), name="x")
+    record = same_bits(wide.softmax(-1).named("y"), generation, text=True)
+    assert [task.reason for task in record.tasks] == [
+        "tensors between its tasks do not fit the engine's own memory of 2 MiB"
+    ]
