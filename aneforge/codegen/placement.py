@@ -115,7 +115,7 @@ class Placement:
     def _is_piece(self, layer: ProgramLayer) -> bool:
         """Whether a layer writes its part of what a concat joins, in the strides of the whole."""
         joined = layer.labels.get("inside")
-        return joined is not None and self._program.layers[joined].op == "concat"
+        return joined is not None and self._program.layers[self._program.place_of(joined)].op == "concat"
 
     def _of_port(self, name: str, extents: tuple[int, int, int]) -> TaskBuffer:
         channels, height, width = extents
