@@ -172,3 +172,57 @@ def test_networks_for_an_m1_rest_on_rules(network):
     others = [task for task in record.tasks if task.task is not None and task.verdict == "by analogy"]
     assert all(task.form in ("pool", "reduction of a map") or "tiles" in task.sampled for task in others)
     assert len(others) == 2
+
+
+@pytest.mark.parametrize("generation", written_generations())
+def test_rows_of_a_matrix_input_come_back(generation):
+    """Rows of a matrix are the channels of the tensor that tasks read, for the reader as for the writer."""
+    x = af.input((3, 40), name="x")
+    assert same_bits(x[1:2].relu().named("y"), generation, text=True).tasks[0].form == "slice"
+
+
+@pytest.mark.parametrize("generation", written_generations())
+@pytest.mark.parametrize(
+    ("axis", "one", "other"),
+    [(1, (16, 4, 32), (32, 4, 32)), (2, (16, 8, 32), (16, 4, 32)), (3, (16, 4, 224), (16, 4, 32))],
+)
+def test_parts_of_a_joined_output_lie_side_by_side(generation, axis, one, other):
+    """What a concat joins is written behind what comes before it, in the strides of the whole output."""
+    x, z = af.input((1, *one), name="x"), af.input((1, *other), name="z")
+    record = same_bits(af.concat([x.sigmoid(), z.relu()], axis).named("y"), generation)
+    assert [task.reason for task in record.tasks] == ["", "", "a view moves nothing"]
+
+
+@pytest.mark.parametrize("generation", written_generations())
+def test_windows_that_leave_columns_over_keep_their_step(generation):
+    """A window of two columns that stands once on three: with a step of one it would stand twice."""
+    x = af.input((1, 8, 5, 3), name="x")
+    assert same_bits(x.max_pool((2, 2), 2).named("y"), generation).tasks[0].form == "pool"
+    same_bits(af.conv(x, halves(16, 8, 2, 2), stride=2).named("y"), generation)
+    wide = af.input((1, 8, 9, 7), name="x")
+    record = same_bits(wide.max_pool((1, 4), 4).named("y"), generation, text=True)
+    assert "a stride of 4" in record.tasks[0].reason
+
+
+@pytest.mark.parametrize("generation", ["h13", "h16"])
+def test_a_view_is_the_same_bytes_or_text(generation):
+    """Rows of eight numbers are padded in memory: a row of 64 numbers does not lie there, and eight channels do."""
+    padded = af.input((1, 4, 8, 8), name="x").reshape(1, 4, 1, 64).sigmoid()
+    record = same_bits(padded.named("y"), generation, text=True)
+    (work,) = (task for task in record.tasks if task.form == "sigmoid")
+    assert not work.expressed
+    assert "where no task wrote such a tensor" in work.reason
+    whole = af.input((1, 4, 8, 64), name="x").reshape(1, 32, 1, 64).sigmoid()
+    assert not same_bits(whole.named("y"), generation).not_expressed
+
+
+@pytest.mark.parametrize("generation", written_generations())
+def test_tensors_between_tasks_end_in_scratch(generation):
+    """The copy and the powers of a softmax lie side by side, behind its source and its result."""
+    x = af.input((1, 128, 12, 64), name="x")
+    assert not same_bits(x.softmax(-1).named("y"), generation, text=True).not_expressed
+    wide = af.input((1, 128, 16, 256), name="x")
+    record = same_bits(wide.softmax(-1).named("y"), generation, text=True)
+    assert [task.reason for task in record.tasks] == [
+        "tensors between its tasks do not fit the engine's own memory of 2 MiB"
+    ]

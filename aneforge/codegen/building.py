@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from aneforge.codegen import banks
 from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.forms import Form
+from aneforge.codegen.hazards import region_of
 from aneforge.codegen.plan import PIECE, Kernel, Scratch, Streams, TaskBuffer, TaskPlan
 from aneforge.codegen.words import patch_of, sharing_of
 
@@ -146,6 +147,16 @@ class TaskBuilder:
         step = 2 * lanes * like.width
         total = 2 * like.width * like.channels
         return replace(like, row=step, plane=step, total=total, bar=_OWN_MEMORY, offset=self.site.reserve(total))
+
+    @property
+    def overflows(self) -> bool:
+        """Whether a tensor between tasks ends behind the engine's own memory."""
+        return any(
+            region_of(tensor)[1] > _SCRATCH
+            for plan in self.plans
+            for tensor in (plan.source, plan.second, plan.result)
+            if tensor is not None and not tensor.in_memory
+        )
 
     def fits(self, plan: TaskPlan) -> bool:
         """Whether the source of a MAC task lies in scratch as a whole."""

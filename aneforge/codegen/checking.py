@@ -98,13 +98,7 @@ class LayerCheck:
             same = found in self.values and self.values[found] == self.name_of(op)
             return "" if same else "an operand shares its place with another value"
         if op.kind in ("linear", "matmul") and self.form.weights is not None:
-            if found.kind != "convolution":
-                return f"its registers read as {found.kind}"
-            source = _plain(found.operands[0])
-            if self.form.turns_source and not _turns(source):
-                return "its registers do not turn the matrix"
-            source = source.operands[0] if self.form.turns_source else source
-            return self._kernel(found, span) or self._differs(source, op.operands[0], span)
+            return self._differs_in_matrix(found, op, span)
         if op.kind == "reshape" and _turns(found):
             return self._differs(found.operands[0], op.operands[0], span)
         if found.kind != ("clamped_relu" if op.kind == "n_relu" else op.kind):  # one clamp has two names
@@ -124,6 +118,16 @@ class LayerCheck:
             return f"{op.kind} has {len(op.operands)} operands, and its registers {len(found.operands)}"
         problems = [next(filter(None, (self._differs(one, other, span) for one, other in each)), "") for each in pairs]
         return "" if "" in problems else problems[0]
+
+    def _differs_in_matrix(self, found: Op, op: Op, span: slice) -> str:
+        """A matrix by a constant, which is read as a convolution."""
+        if found.kind != "convolution":
+            return f"its registers read as {found.kind}"
+        source = _plain(found.operands[0])
+        if self.form.turns_source and not _turns(source):
+            return "its registers do not turn the matrix"
+        source = source.operands[0] if self.form.turns_source else source
+        return self._kernel(found, span) or self._differs(source, op.operands[0], span)
 
     @staticmethod
     def _unturned(found: Op, op: Op, key: str) -> Op:
@@ -169,9 +173,10 @@ class LayerCheck:
         else:
             return {key: value for key, value in attrs.items() if key != "base_e"} if self._is_table(op) else attrs
         if (size[0], stride[0], *before[:2]) == (1, 1, 0, 0):
-            step = effective_stride(op.shape, stride)
+            source, pads = op.operands[0].shape, (before[2], before[4])
+            step = effective_stride(source, op.shape, size[1:], stride, pads)
             attrs[steps] = (1, *step)
-            attrs[key] = effective_padding(op.operands[0].shape, op.shape, size[1:], step, before[2], before[4])
+            attrs[key] = effective_padding(source, op.shape, size[1:], step, pads)
         return attrs
 
     @staticmethod

@@ -98,8 +98,9 @@ class _Decoder:
         places = self._port_places()
         layouts = {port.name: _port_layout(port) for port in self.container.ports}
         inputs = tuple(self._port(row) for row in debug["inputs"])
-        for port, row in zip(inputs, debug["inputs"], strict=True):
-            self._live_in(port.name, tuple(row["ndchw"]), port.dtype, places.get(port.name), layouts.get(port.name))
+        for port in inputs:
+            layout = layouts[port.name].under(port.ndchw_shape) if port.name in layouts else None
+            self._live_in(port.name, port.ndchw_shape, port.dtype, places.get(port.name), layout)
         tasks, records = self.container.tasks, []
         for row in debug["layers"]:
             text, start = row.get("text"), len(self.module.ops)

@@ -159,16 +159,12 @@ class _Writer:
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
         constants = self.sequences.constants
         before, tiles = (len(constants), len(self.sequences.rows)), len(self.sequences.tiles)
-        site = TaskSite(
-            self.dialect,
-            self.placement.free(layer),
-            rate_of(self.program.target.name, self.generation),
-            self._constants_bar if self.dialect.kernel_section else None,
-            self.placement.reserve,
-        )
-        builder = TaskBuilder(site, number)
+        builder = TaskBuilder(self._site(layer), number)
         rule = self.sequences.add(builder, form, tensors[:-1], tensors[-1])
         plans = builder.plans
+        if builder.overflows:
+            self.sequences.cut(*before, tiles)
+            return "tensors between its tasks do not fit the engine's own memory of 2 MiB"
         found = self._read_back(plans, tensors[-1], before)
         modules = self.replay.module, self.program.module
         check = LayerCheck(layer, form, modules, self.leaves, self.program.schedule.name_of)
@@ -185,6 +181,13 @@ class _Writer:
             layer.number, number, kind_of(form, plans), True, sampled, rule, "", layer.sources, len(plans)
         )
         return _Item(layer, plans, record, self._text(layer) if form.rounds else "", form)
+
+    def _site(self, layer: ProgramLayer) -> TaskSite:
+        """What the tasks of a layer need to know of the program."""
+        start = self.placement.free(layer)
+        rate = rate_of(self.program.target.name, self.generation)
+        bar = self._constants_bar if self.dialect.kernel_section else None
+        return TaskSite(self.dialect, start, rate, bar, self.placement.reserve)
 
     @property
     def _constants_bar(self) -> int:
@@ -218,8 +221,11 @@ class _Writer:
         buffer = self.placement.buffer(place)
         leaf = Op("anec.live_in", (), TensorType(shape, "f16"), {"name": str(place)})
         self.leaves[leaf] = place
-        memory = self.replay.memory
-        (memory.view if is_view else memory.write)(place_of(buffer), leaf, shape, layout_of(buffer))
+        memory, at, layout = self.replay.memory, place_of(buffer), layout_of(buffer)
+        if not is_view:
+            memory.write(at, leaf, shape, layout)
+        elif memory.read(at, layout) is not None:  # the same bytes: what lies there, in the same order
+            memory.view(at, leaf, shape, layout)
 
     # Layers that they do not.
 

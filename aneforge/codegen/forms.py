@@ -212,7 +212,8 @@ def _reduction(ops: list[Op]) -> Form | str:
         return Form(name, "planar", primary.kind, (primary.operands[0],), axes=axes)
     _, height, width = primary.attrs["ksize"]
     _, _, top, _, left, _ = primary.attrs["padding"]
-    kernel = Kernel(height, width, effective_stride(primary.shape, primary.attrs["stride"]), top, left)
+    shapes, stride = (primary.operands[0].shape, primary.shape), primary.attrs["stride"]
+    kernel = Kernel(height, width, effective_stride(*shapes, (height, width), stride, (top, left)), top, left)
     if primary.kind == "average_pool" and any(primary.attrs["padding"]) and not primary.attrs.get("inc_pad"):
         return "a mean that does not count its padding has no published words"
     problem = _unfit(kernel)
@@ -481,7 +482,8 @@ def _activated(form: Form, rest: list[Op]) -> Form:
 def _kernel_of(op: Op) -> Kernel:
     _, height, width = op.attrs["kernel_sizes"]
     _, _, top, _, left, _ = op.attrs["explicit_padding"]
-    groups, stride = op.attrs["groups"], effective_stride(op.shape, op.attrs["strides"])
+    groups, shapes = op.attrs["groups"], (op.operands[0].shape, op.shape)
+    stride = effective_stride(*shapes, (height, width), op.attrs["strides"], (top, left))
     return Kernel(height, width, stride, top, left, groups, groups > 1 and groups == op.operands[0].shape[2])
 
 

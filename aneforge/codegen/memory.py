@@ -80,6 +80,14 @@ class Layout:
                 cuts.append((axis, first, count))
         return tuple(cuts) if offset == 0 else None
 
+    def under(self, shape: Shape) -> Layout:
+        """The same elements under a shape with its axes of one element elsewhere; itself under any other."""
+        steps = [(extent, stride) for extent, stride in zip(self.shape, self.strides, strict=True) if extent > 1]
+        if [extent for extent, _ in steps] != [extent for extent in shape if extent > 1]:
+            return self
+        left = iter(steps)
+        return replace(self, shape=shape, strides=tuple(next(left)[1] if extent > 1 else 0 for extent in shape))
+
     def cut(self, axis: int, extent: int) -> Layout:
         """A part of it along an axis."""
         return replace(self, shape=(*self.shape[:axis], extent, *self.shape[axis + 1 :]))

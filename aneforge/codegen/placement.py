@@ -93,10 +93,13 @@ class Placement:
             return self._of_port(name, _extents(self._inputs[name]))
         layer = self._program.layers[name]
         extents = _extents(layer.shape)
-        if layer.buffer.number in self._ports:
-            return self._of_port(self._ports[layer.buffer.number], extents)
-        labels = layer.labels
+        labels, port = layer.labels, self._ports.get(layer.buffer.number)
         channel, row = labels["channel_stride"], labels["row_stride"]
+        if port is not None and self._is_piece(layer):
+            start = labels["buffer_offset"]
+            return TaskBuffer(*extents, row, channel, extents[0] * channel, _NOWHERE, self.bars[port], start)
+        if port is not None:
+            return self._of_port(port, extents)
         if _cuts_columns(layer):
             row = 2 * extents[2]
         if name in self._merged:
@@ -108,6 +111,11 @@ class Placement:
             scratch = Scratch(labels["address"], channel, row, extents[0] * channel)
             return in_memory(*extents, scratch, None)
         return TaskBuffer(*extents, row, channel, extents[0] * channel, _NOWHERE, _MEMORY_BAR, labels["address"])
+
+    def _is_piece(self, layer: ProgramLayer) -> bool:
+        """Whether a layer writes its part of what a concat joins, in the strides of the whole."""
+        joined = layer.labels.get("inside")
+        return joined is not None and self._program.layers[self._program.place_of(joined)].op == "concat"
 
     def _of_port(self, name: str, extents: tuple[int, int, int]) -> TaskBuffer:
         channels, height, width = extents

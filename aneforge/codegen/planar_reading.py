@@ -204,7 +204,7 @@ def _reduction(
 
 def _pool(words: TaskRegisters, kind: str, into: tuple[int, ...], out: tuple[int, ...]) -> TaskWork:
     size, stride = window_of(words)
-    padding = effective_padding(into, out, size, stride, words["kernel.top"], words["kernel.left"])
+    padding = effective_padding(into, out, size, stride, (words["kernel.top"], words["kernel.left"]))
     attrs: dict[str, Any] = {"ksize": (1, *size), "padding": padding, "stride": (1, *stride)}
     if kind == "average_pool":
         attrs["inc_pad"] = True

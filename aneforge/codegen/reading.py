@@ -248,7 +248,7 @@ def _convolution(
         "strides": (1, *stride),
         "dilation_rates": (1, 1, 1),
         "groups": groups,
-        "explicit_padding": effective_padding(into, out, size, stride, words["kernel.top"], words["kernel.left"]),
+        "explicit_padding": effective_padding(into, out, size, stride, (words["kernel.top"], words["kernel.left"])),
         "kernel_sizes": (1, *size),
         "weights_layout": "OIHW",
         "padding_style": "EXPLICIT",

@@ -15,7 +15,8 @@ from aneforge.codegen.reading import read_task
 from aneforge.codegen.task_work import TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
 from aneforge.engine.interpret import laid_out
-from aneforge.engine.ir import Module, Op, TensorType
+from aneforge.engine.ir import AnecError, Module, Op, TensorType
+from aneforge.engine.spec import spec
 from aneforge.graph.weights import intern_fp16
 
 _FIRST, _ROWS, _MOST_ROWS = 2, 3, 64
@@ -28,9 +29,12 @@ class Replay:
     def __init__(self, module: Module, constants: Mapping[int, bytes]) -> None:
         self.module, self.constants = module, constants
         self.memory: Memory[Op] = Memory()
+        self._offset = 0
+        """Of the task that runs."""
 
     def task(self, task: Task, sources: tuple[str, ...] = ()) -> tuple[Op, TaskReading]:
         """Adds the ops of a task; returns its result."""
+        self._offset = task.offset
         reading = read_task(task, self.constants)
         operands = [self.value(operand, task.offset) for operand in reading.operands]
         for number, staged in reading.staged:
@@ -154,8 +158,15 @@ class Replay:
         attrs: Mapping[str, object] | None = None,
         sources: tuple[str, ...] = (),
     ) -> Op:
-        """One op of halves behind the others."""
-        return self.add(Op(f"anec.{kind}", list(operands), TensorType(shape, "f16"), dict(attrs or {}), sources))
+        """One op of halves behind the others, if its result has the shape that the op gives."""
+        op = Op(f"anec.{kind}", list(operands), TensorType(shape, "f16"), dict(attrs or {}), sources)
+        try:
+            expected = spec(op.name).type_rule(op, *(operand.type for operand in operands))
+        except AnecError as error:
+            raise ContainerError(self._offset, f"reads as {op.name}: {error}") from None
+        if expected != op.type:
+            raise ContainerError(self._offset, f"reads as {op.name} with a result of {op.type}; expected {expected}")
+        return self.add(op)
 
     def add(self, op: Op) -> Op:
         self.module.ops.append(op)
