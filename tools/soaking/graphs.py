@@ -84,6 +84,7 @@ def drawn(of: Recipe) -> Drawn:
             values.append(value)
     outputs = [value for value in values[1:] if value.dtype != "bool"][-2:] or [x + 1.0]
     graph = Graph(outputs)
+    graph = graph if graph.inputs else Graph([*outputs, x + 1.0])  # a constant is no model
     used = {node.uid for node in graph.nodes}
     names = graph.names()
     inputs = {names[port.uid]: array for port, array in ports if port.uid in used}
