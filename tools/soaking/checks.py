@@ -18,12 +18,15 @@ from aneforge.codegen.decoding import decode
 from aneforge.codegen.emission import emit
 from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError
+from aneforge.graph.reference import value_of
 from aneforge.sim import native
 from aneforge.study.model import Model
 from soaking.graphs import Drawn
 
 _NOISE = 2.0**-10
 """What rounding to fp16 does to a number."""
+_TABLE = 2.0**-11
+"""What a table is off near zero."""
 _SMALL = 0.1
 """Results below this are compared by what is left of it: tables are right to so many places, not digits."""
 
@@ -114,21 +117,27 @@ def _kernels(model: Model, case: Drawn, exact: list[np.ndarray]) -> Iterator[str
 
 
 def _sensitivity(case: Drawn, number: int) -> float:
-    """How far the result moves when the inputs do, by as much as their rounding; infinite where an op may jump."""
+    """How far the result moves when every value does, by as much as its rounding; infinite where an op may jump."""
     if any(node.definition.derivative is None and not node.definition.leaf for node in case.graph.nodes):
         return np.inf
-    chance, moved = np.random.default_rng(0), []
-    ports = {case.graph.names()[port.uid]: port for port in case.graph.inputs}
-    for _ in range(2):
-        inputs = {
-            ports[name]: array.astype(np.float64) * (1 + chance.uniform(-_NOISE, _NOISE, array.shape))
-            for name, array in case.inputs.items()
-        }
-        with np.errstate(all="ignore"):
-            found = af.evaluate(case.graph, inputs)
-        found = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else [found]
-        moved.append(_apart(case.reference[number], np.asarray(found[number])))
-    return max(moved)
+    chance = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        return max(_apart(case.reference[number], _noisy(case, chance)[number]) for _ in range(2))
+
+
+def _noisy(case: Drawn, chance: np.random.Generator) -> list[np.ndarray]:
+    """The outputs where every value is moved by as much as fp16 and tables move it."""
+    names, values = case.graph.names(), {}
+    for node in case.graph.nodes:
+        if names[node.uid] in case.inputs:
+            value = case.inputs[names[node.uid]].astype(np.float64)
+        else:
+            value = value_of(node, [values[operand.uid] for operand in node.inputs])
+        if value.dtype == np.float64 and node.weight is None:
+            value = value * (1 + chance.uniform(-_NOISE, _NOISE, value.shape))
+            value = value + chance.uniform(-_TABLE, _TABLE, value.shape)
+        values[node.uid] = value
+    return [values[output.uid] for output in case.graph.outputs]
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:
