@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from aneforge.documents import parse_json
-from aneforge.errors import GraphError, first_line, shortened, shown
+from aneforge.errors import GraphError, LoadError, first_line, shortened, shown
 from aneforge.files import array_of, check_archive, entry_of, regular_file, write_archive
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
@@ -221,13 +221,7 @@ def load_graph(path: str | Path) -> Graph:
     try:
         with zipfile.ZipFile(regular_file(path, name)) as archive:
             check_archive(archive, name)
-            document = parse_json(entry_of(archive, "graph.json", name), name)
-            weights: dict[str, np.ndarray | Encoded] = {
-                Path(entry).stem: _from_file(archive, entry, name)
-                for entry in archive.namelist()
-                if entry.startswith("weights/")
-            }
-            weights |= _encoded_weights(archive, name)
+            document, weights = _contents(archive, name)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, MemoryError, *_DAMAGED) as error:
         raise GraphError(f"{name}: not an aneforge graph file ({first_line(error)})") from None
     return Graph.from_json(document, weights)
@@ -239,6 +233,20 @@ def _write_array(array: np.ndarray, stream: IO[bytes]) -> None:
 
 def _text_writer(document: Any) -> Callable[[IO[bytes]], object]:
     return lambda stream: stream.write(json.dumps(document).encode("utf-8"))
+
+
+def _contents(archive: zipfile.ZipFile, name: str) -> tuple[Any, dict[str, np.ndarray | Encoded]]:
+    """The document of a graph and its weights."""
+    try:
+        document = parse_json(entry_of(archive, "graph.json", name), name)
+        weights: dict[str, np.ndarray | Encoded] = {
+            Path(entry).stem: _from_file(archive, entry, name)
+            for entry in archive.namelist()
+            if entry.startswith("weights/")
+        }
+        return document, weights | _encoded_weights(archive, name)
+    except LoadError as error:
+        raise GraphError(f"{error}; a graph file must be what Graph.save wrote") from None
 
 
 def _from_file(archive: zipfile.ZipFile, entry: str, where: str) -> np.ndarray:
