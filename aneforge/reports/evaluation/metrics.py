@@ -25,6 +25,7 @@ Outputs = Mapping[str, Array]
 CONFIDENCE = 0.95
 _DRAWS = 2000
 _SEED = 40
+_TIE = 1e-14  # of a figure: the rounding of its sums, which must not tell equal draws apart
 _EXACT_UP_TO = 1000  # pairs that differ: binomial sums beyond use the normal distribution
 
 
@@ -247,7 +248,8 @@ def paired_test(metric: Metric, first: Array, second: Array) -> PairedTest:
     that swaps the two at random. Its interval is that of a bootstrap of pairs."""
     count = len(first)
     one, two = first.sum(axis=0), second.sum(axis=0)
-    difference = _gap(metric.finish(two, count), metric.finish(one, count))
+    ends = metric.finish(two, count), metric.finish(one, count)
+    difference = _gap(*ends)
     changed = np.flatnonzero((first != second).any(axis=1))
     if not changed.size:
         return PairedTest(0.0, 0.0, 0.0, 1.0)
@@ -256,12 +258,12 @@ def paired_test(metric: Metric, first: Array, second: Array) -> PairedTest:
         p = _sign_test(won, changed.size)
         spread = sqrt(max(0.0, changed.size / count - difference**2) / count)
         return PairedTest(difference, difference - QUANTILE * spread, difference + QUANTILE * spread, p)
-    rng, reached = np.random.default_rng(_SEED), 0
+    rng, reached, tie = np.random.default_rng(_SEED), 0, _TIE * max(map(abs, ends))
     apart = second[changed] - first[changed]
     for _ in range(_DRAWS):
         moved = (rng.integers(0, 2, changed.size).astype(np.float64)) @ apart
         swapped = _gap(metric.finish(two - moved, count), metric.finish(one + moved, count))
-        reached += abs(swapped) >= abs(difference) * (1 - 1e-12)
+        reached += abs(swapped) >= abs(difference) - tie
     drawn = [_gap(metric.finish(w @ second, count), metric.finish(w @ first, count)) for w in _resampled(count)]
     return PairedTest(difference, *_ends(drawn), (reached + 1) / (_DRAWS + 1))
 
