@@ -222,7 +222,7 @@ def test_what_rests_on_inference_can_be_hidden_everywhere(opened, reports, shots
     slug = law.name.lower().replace(" ", "-")
     time = page.locator(f"#chip-{slug} td.number[data-inferred]").first
     assert time.evaluate("cell => getComputedStyle(cell).visibility") == "hidden"
-    assert "on chips that were measured" in page.locator("p.answer").first.inner_text()
+    assert "on chips that rows of measurements were fitted to" in page.locator("p.answer").first.inner_text()
     page.locator(f"#chip-{slug} .badge").click()
     assert set(page.locator(".of-chip").all_inner_texts()) <= {
         each.label for each in reports[1].chips if each.basis_measured

@@ -19,7 +19,7 @@ _HEAD = [
     "# How reliable is it?",
     "",
     "Two campaigns look for what must never happen. Both are in the repository, and both print the counts below.",
-    "[SECURITY.md](../../SECURITY.md) has the promises behind them.",
+    "`SECURITY.md` has the promises behind them.",
     "",
 ]
 
