@@ -55,6 +55,12 @@ from aneforge.study.study import Study
 
 
 _MOST_WORK = 2500  # operations or layers of one pair of programs, times pairs: each takes a millisecond or two
+_US_DIGITS = 3
+
+
+def _of_call(us: float) -> float:
+    """The time of a call, in digits enough that no reader of it shows another microsecond than the estimate does."""
+    return round(us, _US_DIGITS)
 
 
 def arithmetics(splits: Mapping[str, Partition]) -> dict[str, Target]:
@@ -246,7 +252,7 @@ def _change_rows(changes: Mapping[str, Iterable[PricedChange]], by_name: Mapping
             nodes = tuple(by_name[name] for name in change.nodes if name in by_name)
             about = (change.name, change.kind, change.cause, change.what, change.how, change.numbers, nodes)
             row = rows.setdefault((change.name, change.what), ChangeRow(*about, {}, {}))
-            row.us[chip], row.saved[chip] = short(change.us), short(change.saved)
+            row.us[chip], row.saved[chip] = _of_call(change.us), short(change.saved)
     return sorted(rows.values(), key=lambda row: (-len(row.us), -max(row.saved.values())))
 
 
@@ -277,7 +283,7 @@ def _stored_row(form: StoredForm, splits: Mapping[str, Partition]) -> StoredRow:
         rounding=None if form.rounding is None else short(form.rounding),
         streaming={name: form.layers if form.name == FP16 else one.streaming for name, one in form.chips.items()},
         program_bytes={name: one.program_bytes for name, one in form.chips.items()},
-        us={name: short(place.us) for name, place in placed.items() if place.us is not None},
+        us={name: _of_call(place.us) for name, place in placed.items() if place.us is not None},
         why={name: with_label(why, splits[name].target, chip_label(name)) for name, why in reasons.items()},
         evidence=dict(form.evidence),
     )
@@ -430,8 +436,8 @@ def _chip_row(
     stats = programs[place].stats if place is not None else {}
     return replace(
         row,
-        us=short(estimate.us),
-        interval=tuple(short(end) for end in estimate.interval),
+        us=_of_call(estimate.us),
+        interval=tuple(map(_of_call, estimate.interval)),
         engine_us=short(estimate.engine_us),
         energy_mj=None if estimate.energy_mj is None else short(estimate.energy_mj),
         shares={part: short(us) for part, us in estimate.shares().items()},

@@ -162,7 +162,7 @@ def _chip(chip: ChipRow, scale: _Scale) -> dict[str, Any]:
         "between": f"between {_us(low)} and {_us(high)}",
         "energy": "?" if chip.energy_mj is None else f"{chip.energy_mj:.3g}",
         "mostly": max(chip.shares, key=chip.shares.__getitem__, default=""),
-        "basis_word": "measured" if chip.basis_measured else "by law",
+        "basis_word": "fitted" if chip.basis_measured else "by law",
     }
 
 

@@ -88,7 +88,7 @@ def _chips(report: Report) -> Iterator[str]:
             continue
         energy = "?" if chip.energy_mj is None else f"{chip.energy_mj:g}"
         most = max(chip.shares, key=chip.shares.__getitem__, default="")
-        basis = "measured" if chip.basis_measured else "by law"
+        basis = "fitted" if chip.basis_measured else "by law"
         times = " | ".join(map(_count, (chip.us, *chip.interval)))
         verdict = chip.verdict.partition(":")[0]
         yield f"| {chip.label} | {verdict} | {on_engine} | {times} | {energy} | {most} | {basis} |"
