@@ -223,7 +223,7 @@ _CODE = re.compile(
 _DISTINCT = re.compile(r"0x[0-9a-f]{5,8}", re.IGNORECASE)
 _ABOUT_THE_ENGINE = re.compile(
     r"appleneuralengine|\bane\b|\baned\b|anef|ane_|espresso|e5rt|mpsgraph|mpsruntime|program load|coreai|core ai"
-    r"|coreml|core ml|aneprogram|nscocoaerrordomain|nsposixerrordomain",
+    r"|coreml|core ml|ml ?program|mlmodel|com\.apple\.|aneprogram|nscocoaerrordomain|nsposixerrordomain",
     re.IGNORECASE,
 )
 _RUNTIMES = (("coreai", "Core AI"), ("core ai", "Core AI"), ("coreml", "Core ML"), ("core ml", "Core ML"))
