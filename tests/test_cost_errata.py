@@ -155,8 +155,8 @@ def test_a_rate_of_copies_replaces_the_assumed_one():
     assert "2 GB/s, as given" in slow.basis.rule
     named = af.estimate_all(out, "m4", changes=0, machine="m4 (macbook air)")["m4"]
     assert named.us == af.estimate_all(out, "m4", changes=0, copy_gbs=8)["m4"].us
-    plain = af.estimate_all(out, "m3", changes=0)["m3"]
-    known = af.estimate_all(out, "m3", changes=0, copy_gbs=8)["m3"]
+    plain = af.estimate_all(out, "m3", "host_call", changes=0)["m3"]
+    known = af.estimate_all(out, "m3", "host_call", changes=0, copy_gbs=8)["m3"]
     assert known.interval[1] / known.us < plain.interval[1] / plain.us, "what is known of the host narrows it"
     assert "copying" in plain.width_says
     for wrong in (0, -1, float("nan"), True):

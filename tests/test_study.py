@@ -123,9 +123,10 @@ def test_one_default_scope_and_one_default_set_of_chips(monkeypatch):
 
 def test_a_report_starts_the_compiler_seldom(runs):
     """It took 72 starts when every part of the report began with the graph. The stories of programs are three of the
-    starts: they run the passes again, to watch them."""
+    starts: they run the passes again, to watch them. Four are a form of the weights that Core ML keeps off, which
+    leaves regions of their own."""
     report(DETECTOR, "m1,m2")
-    assert len(runs) <= 22
+    assert len(runs) <= 26
 
 
 def test_further_questions_about_a_graph_compile_nothing(runs):

@@ -13,7 +13,7 @@ from aneforge.chips.chip import Target
 from aneforge.chips.names import chip_label, chip_labels
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.compression import CompressionOptions, compressed
-from aneforge.cost.calls import APP_SCOPE, DEFAULT_SCOPE
+from aneforge.cost.calls import PYTHON_SCOPE, SCOPES
 from aneforge.cost.elsewhere import unit_bands, where_to_run
 from aneforge.cost.estimate import Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.cost.machines import copy_rate
@@ -34,7 +34,7 @@ def estimate(
     out: Source,
     int8: bool = False,
     target: str | int | Target | None = None,
-    scope: str = DEFAULT_SCOPE,
+    scope: str | None = None,
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
@@ -43,11 +43,11 @@ def estimate(
 
     Without a target they are those of a compiled model's chip, else those of the chip that the seed page's own model
     was measured on, an M5 (h17s), whatever this machine is. ``model.estimate()`` gives the same by layers and with an
-    interval, ``af.estimate_all`` the table of several chips. ``scope`` is what a call covers: one from Python with
-    NumPy arrays where it is left out, which is what the seed page's figures are; ``coreml_call`` is one in an app. Of
-    a model that is not on the engine whole it is the time of all its parts: regions of the engine, crossings, and the
-    middle of the host's band. ``int8`` times it with the weights as int8, as ``compile(compress="int8")`` stores
-    them.
+    interval, ``af.estimate_all`` the table of several chips. ``scope`` is what a call covers: one in an app through
+    the runtime that reads the model, Core ML where none does; ``host_call`` is one from Python with NumPy arrays,
+    which the seed page's figures are. Of a model that is not on the engine whole it is the time of all its parts:
+    regions of the engine, crossings, and the middle of the host's band. ``int8`` times it with the weights as int8,
+    as ``compile(compress="int8")`` stores them.
     """
     named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
     study = Study(out, resolve_target(chip_of(named, out)), scope=scope, dims=dims, function=function)
@@ -67,7 +67,7 @@ def estimate(
 def estimate_all(
     model: Source,
     target: Chips = None,
-    scope: str = DEFAULT_SCOPE,
+    scope: str | None = None,
     vendor: bool = False,
     changes: int = DEFAULT_CHANGES,
     *,
@@ -80,12 +80,12 @@ def estimate_all(
 ) -> Estimates:
     """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
 
-    ``target`` is the default chips where it is left out. ``scope`` is what a call covers: ``host_call`` (a call from
-    Python), ``coreml_call`` (a call in an app, which ``.in_an_app`` has beside it), ``direct_call`` or
-    ``device_task``. ``vendor`` adds the time by the compiler's own published model. A model that is not on the engine
-    whole is timed in parts, which ``.parts`` of an estimate lists. A chip whose engine would compute nothing of it is
-    in ``.refused`` with the reason. ``changes`` is how many changes that would help ``.advice`` has for each chip;
-    they are worked out when it is first asked for, which printing does.
+    ``target`` is the default chips where it is left out. ``scope`` is what a call covers: a call of the runtime
+    (``coreml_call``, in an app, where none is asked about), ``host_call`` (from Python, which ``.from_python`` has
+    beside it), ``direct_call`` or ``device_task``. ``vendor`` adds the time by the compiler's own published model. A
+    model that is not on the engine whole is timed in parts, which ``.parts`` of an estimate lists. A chip whose engine
+    would compute nothing of it is in ``.refused`` with the reason. ``changes`` is how many changes that would help
+    ``.advice`` has for each chip; they are worked out when it is first asked for, which printing does.
 
     ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`. ``machine`` names
     one whose copies are published (such as ``"M4 (MacBook Air)"``), ``copy_gbs`` is what somebody measured on theirs:
@@ -153,7 +153,7 @@ class Estimates(ByChip[Estimate]):
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {
             "estimates": {name: estimate.to_json() for name, estimate in self.items()},
-            "in_an_app_us": self.in_an_app,
+            "from_python_us": self.from_python,
             "other_units": {
                 name: {band.unit.lower(): band.to_json() for band in unit_bands(one)} for name, one in self.items()
             },
@@ -175,7 +175,7 @@ class Estimates(ByChip[Estimate]):
 
     def _parts(self, layers: bool, basis: bool, everything: bool) -> Iterator[str]:
         if len(self):
-            yield self._table()
+            yield f"microseconds of {SCOPES[self.study.scope]}\n{self._table()}"
         yield from self._verdicts()
         if len(self):
             yield from self._order()
@@ -234,16 +234,17 @@ class Estimates(ByChip[Estimate]):
         return float(sum(program.stats["kernel_bytes"] for program in split.programs.values()))
 
     @cached_property
-    def in_an_app(self) -> dict[str, float | None]:
-        """Microseconds of a call in an app through Core ML; None where nobody knows them, or nothing runs so."""
-        known, _ = self.study.in_scope(APP_SCOPE).estimates()
+    def from_python(self) -> dict[str, float | None]:
+        """Microseconds of a call of the program that Python compiled (``af.estimate``); None where nothing runs so."""
+        known, _ = self.study.in_scope(PYTHON_SCOPE).estimates()
         return {name: known[name].us if name in known else None for name in self}
 
     def _table(self) -> str:
-        headers = ("chip", "us", "from", "to", "in an app", "on the engine", "mJ", "mostly", "basis")
-        app = self.in_an_app
+        headers = ("chip", "us", "from", "to", "engine", "from Python", "mJ", "mostly", "basis")
+        python = self.from_python
         rows = [
-            (*row[:4], _whole(app[name]), *row[4:]) for name, row in zip(self, map(_row, self.values()), strict=True)
+            (*row[:5], _whole(python[name]), *row[5:])
+            for name, row in zip(self, map(_row, self.values()), strict=True)
         ]
         if self.vendor_us is not None:
             headers = (*headers[:-1], "compiler's view", headers[-1])

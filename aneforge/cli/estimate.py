@@ -13,7 +13,7 @@ from aneforge.cli.shapes import at_each_shape
 def run(
     model: str | ModelFile,
     chips: str,
-    scope: str,
+    scope: str | None,
     layers: bool,
     basis: bool,
     vendor: bool,

@@ -168,11 +168,12 @@ Mode = Annotated[
     typer.Option("--mode", help="How sums are simulated: exact, or fast (in single precision, rounded once)."),
 ]
 Scope = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--scope",
-        help="What the time covers: host_call (a call from Python), coreml_call (in an app), coreai_call, app_call, "
-        "direct_call (without Core ML) or device_task (the engine alone).",
+        help="What the time covers: coreml_call (in an app), coreai_call, app_call, direct_call (without Core ML), "
+        "host_call (a call from Python) or device_task (the engine alone) (default: a call of who runs the model, "
+        "coreml_call where nobody is asked about).",
     ),
 ]
 Changes = Annotated[

@@ -20,7 +20,9 @@ from aneforge.text import wrapped
 KINDS = {"roofline": "m1", "timeline": "m1", "chips": "macs,phones"}
 
 
-def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: str, as_json: bool = False) -> None:
+def run(
+    model: str | ModelFile, kind: str, chips: str | None, scope: str | None, out: str, as_json: bool = False
+) -> None:
     """Write the picture, or print it where ``out`` is ``-``; chips without a program are noted on stderr."""
     source = ModelFile.of(model)
     if kind not in KINDS:

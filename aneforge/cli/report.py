@@ -9,7 +9,6 @@ from pathlib import Path
 from aneforge.cli import say
 from aneforge.cli.notes import working
 from aneforge.cli.options import ModelFile, require_file
-from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.errors import AneforgeError
 from aneforge.progress import Progress
 from aneforge.reports import against
@@ -29,7 +28,7 @@ class ReportOptions:
     chips: str
     out: str | None = None
     format_name: str | None = None
-    scope: str = DEFAULT_SCOPE
+    scope: str | None = None
     changes: int = 3
     max_abs: float | None = None
     measured: str | None = None

@@ -28,7 +28,7 @@ class SweepChoices:
 
     target: str
     out: str
-    scope: str
+    scope: str | None
     dims: Sequence[str]
     function: str | None
     shard: str | None

@@ -71,10 +71,10 @@ SCOPES = {
 
 _OF_ROWS = ("slope", "metal_call")  # scopes of measurements, not of programs
 
-DEFAULT_SCOPE = "host_call"
-"""What a time covers where nobody says: the call that the seed page's figures are about."""
+PYTHON_SCOPE = "host_call"
+"""A call of a program that Python compiled, which the seed page's figures are about."""
 APP_SCOPE = "coreml_call"
-"""The call that most people ship."""
+"""The call that most people ship: what times cover where nobody says, unless another runtime is asked about."""
 
 CONVERTED = ("coreml_call", "coreai_call", "app_call", "metal_call", "direct_call", "device_task")
 """The scopes of programs that were converted, by a framework or from the compiler's own text; calls from Python with

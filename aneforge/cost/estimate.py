@@ -16,7 +16,7 @@ from aneforge.chips.costs import watts_by_data
 from aneforge.chips.names import chip_label
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import Schedule
-from aneforge.cost.calls import CONVERTED, DEFAULT_SCOPE, Constants, Ports, Roof, call_us, check_scope
+from aneforge.cost.calls import APP_SCOPE, CONVERTED, Constants, Ports, Roof, call_us, check_scope
 from aneforge.cost.constants import Basis, CallShares, basis_of
 from aneforge.cost.layers import Surroundings, Times, columns_of, is_of_attention, times_of
 from aneforge.cost.machines import with_copies
@@ -215,7 +215,7 @@ class Estimate:
 
 def estimate_program(
     program: Program,
-    scope: str = DEFAULT_SCOPE,
+    scope: str = APP_SCOPE,
     target: Target | None = None,
     copy_gbs: float | None = None,
     stay: Collection[str] = (),
@@ -325,7 +325,7 @@ class DispatchFloorWarning(UserWarning):
 
 def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     """A warning where nearly all of a call would be the starting of it; whether there was one."""
-    engine_us, us = engine_and_call_us(program, basis_of(program.target).constants, DEFAULT_SCOPE)
+    engine_us, us = engine_and_call_us(program, basis_of(program.target).constants, APP_SCOPE)
     return warn_if_at_floor(program, engine_us, us, stacklevel + 1)
 
 

@@ -18,7 +18,6 @@ from aneforge.advice.stored import DEFAULT_STORAGES, FP16, StoredForm, stored_ev
 from aneforge.chips.chip import Target
 from aneforge.chips.names import chip_label, in_reading_order, resolve, with_label
 from aneforge.chips.names import target as target_of
-from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.formats.arguments import Chips, Source, model_name
 from aneforge.graph.tensor import Tensor
@@ -298,7 +297,7 @@ Measured = tuple[ComputePlan, str, str | None]
 def report(
     model: Source,
     target: Chips = None,
-    scope: str = DEFAULT_SCOPE,
+    scope: str | None = None,
     changes: int = DEFAULT_CHANGES,
     max_abs: float | None = None,
     measured: Measured | None = None,
@@ -343,7 +342,7 @@ def report(
         ops = op_rows(operations, checked, splits)
         return Report(
             model=_model(model, study),
-            scope=scope,
+            scope=study.scope,
             max_abs=max_abs,
             chips=tuple(
                 _with_products(_chip_row(name, checked, splits[name], estimates, places.get(name), programs), products)

@@ -29,7 +29,7 @@ from aneforge.compiler.pipeline import OVERLAP
 from aneforge.compiler.plan import Segment
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
-from aneforge.cost.estimate import DEFAULT_SCOPE, warn_dispatch_floor
+from aneforge.cost.estimate import APP_SCOPE, warn_dispatch_floor
 from aneforge.engine.interpret import interpret, interpreted_names
 from aneforge.engine.interpret_units import UNITS
 from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError, nearest
@@ -189,7 +189,7 @@ class Model:
 
         return SavedProgram(self.graph, self.program, self.mode)
 
-    def estimate(self, scope: str = DEFAULT_SCOPE) -> Any:
+    def estimate(self, scope: str = APP_SCOPE) -> Any:
         """How long a call takes on the target: microseconds by layer, an interval, and what they rest on."""
         from aneforge.cost.estimate import estimate_program
 

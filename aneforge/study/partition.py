@@ -15,7 +15,7 @@ from aneforge.chips.chip import Target
 from aneforge.chips.families import Family
 from aneforge.chips.names import chip_label, chip_labels, with_label
 from aneforge.compiler.program import Program
-from aneforge.cost.calls import DEFAULT_SCOPE
+from aneforge.cost.calls import APP_SCOPE
 from aneforge.cost.estimate import Estimate, estimate_program
 from aneforge.cost.in_place import values_of_states
 from aneforge.cost.parts import Crossings, EnginePart, HostPart, estimate_parts
@@ -270,7 +270,7 @@ class Partition:
         """How often the device changes from one region to the next."""
         return sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
 
-    def estimate(self, scope: str = DEFAULT_SCOPE, copy_gbs: float | None = None) -> Estimate:
+    def estimate(self, scope: str = APP_SCOPE, copy_gbs: float | None = None) -> Estimate:
         """How long a call takes: the regions of the engine, what crosses between them, and the host's part."""
         if (scope, copy_gbs) not in self._estimates:
             self._estimates[scope, copy_gbs] = self._estimate(scope, copy_gbs)
@@ -482,7 +482,7 @@ def compiled_partition(graph: Graph, program: Program) -> Partition:
     shelf.compiled_already(program)
     devices = {node.uid: ENGINE for node in shelf.operations.placed}
     cut = Cut(answers, shelf, devices, program.route)
-    return Partition(cut, target, "rules", {}, runtime_of_scope(DEFAULT_SCOPE), None)
+    return Partition(cut, target, "rules", {}, runtime_of_scope(APP_SCOPE), None)
 
 
 def _on_host(devices: Mapping[int, str]) -> frozenset[int]:

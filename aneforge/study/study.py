@@ -15,7 +15,7 @@ from aneforge.chips.chip import Target
 from aneforge.chips.ops import ROUTES
 from aneforge.chips.systems import system
 from aneforge.compiler.legal.query import KEEP_TYPES
-from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
+from aneforge.cost.calls import APP_SCOPE, check_scope
 from aneforge.cost.machines import copy_rate
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chips_of, graph_of, model_name
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 class Study:
     """One model on some chips.
 
-    ``model`` and ``target`` are as for every function; without a target they are the default chips. ``route`` is how
-    a program reaches a chip (``conversion``, ``direct``, or None for the usual one). ``scope`` is what a time covers,
-    and ``runtime`` who hands the program to the engine: where it is left out, that of the setting
-    ``ANEFORGE_RUNTIME``, the one that reads the model's file as it is, else the one whose call the scope is. ``os`` is
-    the version of the system; without it that of the setting ``ANEFORGE_OS``, else the newest known. ``max_abs``
-    bounds every input that promises nothing, which decides whether numbers can be wrong. ``copy_gbs`` is how fast the
-    machine's host copies, where somebody measured it.
+    ``model`` and ``target`` are as for every function; without a target they are the default chips. ``route`` is how a
+    program reaches a chip (``conversion``, ``direct``, or None for the usual one). ``runtime`` is who hands the
+    program to the engine: where it is left out, that of the setting ``ANEFORGE_RUNTIME``, the one that reads the
+    model's file as it is, else the one whose call the scope is. ``scope`` is what a time covers: a call of that
+    runtime, or of Core ML, where it is left out. ``os`` is the version of the system; without it that of the setting
+    ``ANEFORGE_OS``, else the newest known. ``max_abs`` bounds every input that promises nothing, which decides whether
+    numbers can be wrong. ``copy_gbs`` is how fast the machine's host copies, where somebody measured it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Study:
         target: Chips = None,
         *,
         route: str | None = None,
-        scope: str = DEFAULT_SCOPE,
+        scope: str | None = None,
         runtime: str | None = None,
         os: str | None = None,
         max_abs: float | None = None,
@@ -62,7 +62,8 @@ class Study:
     ) -> None:
         if route is not None and route not in ROUTES:
             raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
-        check_scope(scope)
+        if scope is not None:
+            check_scope(scope)
         known = model if isinstance(model, Study) else None
         graph = graph_of(model, dims, function)
         self.model = model if known is None else known.model
@@ -71,14 +72,14 @@ class Study:
         )
         """By the names they were asked for, in that order."""
         self.route = route or graph.route
-        self.scope = scope
         asked = asked_runtime(runtime, graph)
         if known is not None and runtime is None:
             asked = known.runtime if known.by_runtime else None
+        self.scope = scope or (APP_SCOPE if asked is None else asked.scope)
         self.by_runtime = asked is not None and asked.route != "direct" and self.route != "direct"
         """Whether verdicts and times are about what the runtime leaves on the engine: where one was asked for, or the
         file is one that a runtime reads as it is. Otherwise they are about all that the engine can take."""
-        self.runtime: Runtime = runtime_of_scope(scope) if asked is None else asked
+        self.runtime: Runtime = runtime_of_scope(self.scope) if asked is None else asked
         if asked is not None and asked.route is not None:
             self.route = asked.route
         self.os = system(os)
@@ -89,7 +90,7 @@ class Study:
 
     @classmethod
     def on(
-        cls, graph: Graph, chips: Mapping[str, Target], route: str | None = None, scope: str = DEFAULT_SCOPE
+        cls, graph: Graph, chips: Mapping[str, Target], route: str | None = None, scope: str | None = None
     ) -> Study:
         """The study of a graph on chips that are known already."""
         study = cls(graph, next(iter(chips.values())), route=route, scope=scope)

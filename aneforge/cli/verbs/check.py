@@ -25,7 +25,6 @@ from aneforge.cli.options import (
     out_option,
     route_option,
 )
-from aneforge.cost.calls import DEFAULT_SCOPE
 from aneforge.study.outcomes import FAIL_ON
 
 commands = Commands(CHECK)
@@ -219,7 +218,7 @@ def report(
         str | None,
         typer.Option("--format", help="Write html, md, csv, json, perfetto, onnx or sarif, where --out does not say."),
     ] = None,
-    scope: Scope = DEFAULT_SCOPE,
+    scope: Scope = None,
     changes: Changes = 3,
     max_abs: MaxAbs = None,
     measured: Annotated[

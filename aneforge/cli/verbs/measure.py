@@ -19,7 +19,6 @@ from aneforge.cli.options import (
     chips_option,
     out_option,
 )
-from aneforge.cost.calls import DEFAULT_SCOPE
 
 commands = Commands(MEASURE)
 
@@ -28,7 +27,7 @@ commands = Commands(MEASURE)
 def estimate(
     model: AModel,
     target: Chips = DEFAULT,
-    scope: Scope = DEFAULT_SCOPE,
+    scope: Scope = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Also show the slowest layers, and what bounds them.")
     ] = False,
@@ -79,7 +78,7 @@ def plot(
     target: Annotated[
         str | None, chips_option(words=f"Chips: {SPELLINGS} (default: macs,phones for chips, m1 for the others).")
     ] = None,
-    scope: Scope = DEFAULT_SCOPE,
+    scope: Scope = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the estimates of a model as an SVG file.

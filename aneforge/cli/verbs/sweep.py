@@ -9,7 +9,6 @@ import typer
 from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import DEPLOY, Commands, GroupWithDefault
 from aneforge.cli.options import AsJson, Chips, Dims, Function, MaxMemory, MaxSeconds, Scope, out_option
-from aneforge.cost.calls import DEFAULT_SCOPE
 
 commands = Commands(
     DEPLOY,
@@ -32,7 +31,7 @@ def sweep_run(
         str, out_option("Keep one result for each model in this folder; what is there is not done again.", "FOLDER")
     ],
     target: Chips = DEFAULT,
-    scope: Scope = DEFAULT_SCOPE,
+    scope: Scope = None,
     shard: Annotated[str | None, typer.Option(help="Do only part i of n, written i/n; merge joins the parts.")] = None,
     workers: Annotated[int | None, typer.Option(help="Use this many processes (default: one for each core).")] = None,
     scheduler: Annotated[

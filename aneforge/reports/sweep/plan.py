@@ -282,10 +282,11 @@ _SELF_CONTAINED = (".aimodel", ".aneforge", ".mlmodelc", ".mlpackage", ".pt2")
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What changes a result besides the model and the version: the chips with their labels, and what a time covers."""
+    """What changes a result besides the model and the version: the chips with their labels, and what a time covers:
+    a call of each model's own runtime where nobody says."""
 
     targets: Mapping[str, str]
-    scope: str
+    scope: str | None
 
     def to_json(self) -> dict[str, Any]:
         return {"targets": dict(self.targets), "scope": self.scope}

@@ -172,7 +172,7 @@ class _PlannedModel(TypedDict):
 class _PlanDocument(TypedDict):
     aneforge: str
     targets: dict[str, str]
-    scope: str
+    scope: str | None
     models: list[_PlannedModel]
 
 

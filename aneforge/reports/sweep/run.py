@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.chips.names import chip_label, in_reading_order
-from aneforge.cost.calls import DEFAULT_SCOPE, check_scope
+from aneforge.cost.calls import check_scope
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, chips_of
 from aneforge.reports.sweep.plan import (
@@ -73,7 +73,7 @@ def sweep(
     models: Sequence[str | Path],
     target: Chips = None,
     out: str | Path = "sweep",
-    scope: str = DEFAULT_SCOPE,
+    scope: str | None = None,
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
@@ -91,7 +91,8 @@ def sweep(
     is a row with an error. ``shard`` (``"2/8"``) does one part of the work, ``scheduler`` runs it on Dask
     distributed, ``workers`` is how many processes run here (one for each core), ``retry`` does failed models again.
     """
-    check_scope(scope)
+    if scope is not None:
+        check_scope(scope)
     if workers is not None and workers < 1:
         raise ArgumentError("workers", f"{workers} is not a number of processes. Give 1 or more.")
     part = Shard.of(shard)

@@ -85,7 +85,7 @@ def graph_key(graph: Graph) -> str:
     return hashlib.blake2b(json.dumps(document, default=str).encode(), digest_size=20).hexdigest()
 
 
-def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[str, Any]]:
+def rows_of(graph: Graph, targets: Mapping[str, str], scope: str | None) -> list[dict[str, Any]]:
     """One row for each target, in their order."""
     study = Study(graph, list(targets), scope=scope)
     with quiet_collector():
