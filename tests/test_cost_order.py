@@ -27,6 +27,7 @@ def deep_kernel() -> af.Graph:
         (deep_kernel(), ["m3", "m4"], "C74"),
         (product(1, 4096, 4096), ["m2", "m3"], "C69"),
         (product(1, 4096, 4096), ["A16 Bionic", "A17 Pro"], "C69"),
+        (product(1, 2048, 8192), ["m4", "m5"], "stream more slowly on it (C69)"),  # both have it, at other rates
     ],
 )
 def test_the_cause_is_the_constant_that_makes_the_difference(graph: af.Graph, chips: list[str], cause: str) -> None:

@@ -29,6 +29,7 @@ class _Cause(NamedTuple):
 
 _CAUSES = (
     _Cause("weights at a multiple of 1 MiB for each core stream slowly on it (C69)", trait="notch"),
+    _Cause("weights at a multiple of 1 MiB for each core stream more slowly on it (C69)", ("notch",)),
     _Cause("it takes products over long sums at half rate (C74)", trait="slow_when_deep"),
     _Cause("the older chip keeps the stored width of weights while it computes (C59, C70)", trait="narrow_kernels"),
     _Cause("the older chip has Winograd forms", trait="winograd"),
