@@ -192,21 +192,31 @@ def _entry_text(hit: MessageHit, fitted: list[FittedCause] | None = None, fit: M
         entry.systems or "system not stated",
     ]
     lines.append(_row("met", "; ".join(where)))
+    cures = entry.cures
     if fitted is None or fit is None:
         lines += [_row("causes" if number == 1 else "", f"{number}. {cause.text}")
                   for number, cause in enumerate(entry.causes, 1)]  # fmt: skip
     else:
-        lines.append(_row("causes", f"by what {Path(fit.path).name} shows on {fit.label}"))
-        lines += [line for cause in fitted if cause.fit != "absent" for line in _fitted_lines(cause, entry)]
-        absent = [f"{cause.cause.rank}. {cause.cause.text}" for cause in fitted if cause.fit == "absent"]
-        lines += [_row("", f"the model shows none of: {'; '.join(absent)}")] if absent else []
-    if fitted is not None and fit is not None:
-        lines += _other_lines(fit, entry, fitted)
-    lines += [_row("cures" if not number else "", f"- {cure}") for number, cure in enumerate(entry.cures)]
+        known, others = _known_lines(fit, fitted, entry), _other_lines(fit, entry, fitted)
+        visible = any(cause.fit in _VISIBLE for cause in fitted)
+        # What the check refuses comes first where no cause of the list shows: it is the likely one.
+        lines += known + others if visible or not others else others + known
+        cures = cures if visible or not others else ()
+    lines += [_row("cures" if not number else "", f"- {cure}") for number, cure in enumerate(cures)]
     if entry.note:
         lines.append(_row("note", entry.note))
     lines.append(_row("sources", f"{', '.join(entry.threads)} [{entry.confidence}]"))
     return "\n".join(lines)
+
+
+_VISIBLE = ("refused", "doubtful", "present")
+
+
+def _known_lines(fit: ModelFit, fitted: list[FittedCause], entry: Message) -> list[str]:
+    lines = [_row("causes", f"by what {Path(fit.path).name} shows on {fit.label}")]
+    lines += [line for cause in fitted if cause.fit != "absent" for line in _fitted_lines(cause, entry)]
+    absent = [f"{cause.cause.rank}. {cause.cause.text}" for cause in fitted if cause.fit == "absent"]
+    return [*lines, _row("", f"the model shows none of: {'; '.join(absent)}")] if absent else lines
 
 
 def _fitted_lines(fitted: FittedCause, entry: Message) -> list[str]:
@@ -232,7 +242,7 @@ def _other_lines(fit: ModelFit, entry: Message, fitted: list[FittedCause]) -> li
     others = fit.others(entry, fitted)
     if not others:
         return []
-    lines = [_row("besides", f"the check refuses what no cause above names: {words_of(others)}")]
+    lines = [_row("refused", f"by the check, and no known cause names it: {words_of(others)}")]
     lines += [f"{'':{_INDENT + 3}}do: {command}" for command in _cures_at(fit, others)]
     lines.append(f"{'':{_INDENT + 3}}do: aneforge check {shlex.quote(fit.path)} --target {shlex.quote(fit.chip)}")
     return lines
