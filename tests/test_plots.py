@@ -304,7 +304,7 @@ def test_the_caption_tells_the_totals():
     words = " ".join(Picture(timeline_svg(made([30.0, 0.0, 10.0], bounds=("compute", "weights")), "t")).words())
     for wanted in (
         "140 µs a call (112 to 182)",
-        "100 µs around the engine (host_call)",
+        "100 µs around the engine (coreml_call)",
         "40.0 µs on it in 3 layers, 1 of which takes no time",
         "compute 40.0 µs (100%)",
     ):

@@ -235,7 +235,7 @@ def convolution(chip: Chip, op: Op, x: Bits, weight: Bits, *bias: Bits) -> Bits:
     """
     refuse_stored_forms(op)
     kernel, strides, dilation = (tuple(op.attrs[name]) for name in ("kernel_sizes", "strides", "dilation_rates"))
-    if chip.winograd and (kernel[0], kernel[2]) == (1, 3) and strides == dilation == (1, 1, 1):  # C76
+    if chip.winograd and (kernel[0], kernel[2]) == (1, 3) and steps_taken(op, x) == dilation == (1, 1, 1):  # C76
         return width_winograd(op, x, weight, *bias)
     data, kernels, start = padded(x, op.attrs["explicit_padding"], 0), weight.tolist(), bias_of(op, (x, weight, *bias))
     inner, outer = weight.shape[2], weight.shape[0] // op.attrs["groups"]
@@ -289,6 +289,18 @@ def transformed_data(columns: Sequence[int]) -> tuple[int, ...]:
 def transformed_kernel(row: Sequence[int]) -> tuple[int, ...]:
     g0, g1, g2 = (UNITS[bits] for bits in row)
     return row[0], rounded_sum(g0, g1, g2, halved=True), rounded_sum(g0, -g1, g2, halved=True), row[2]
+
+
+def steps_taken(op: Op, x: Bits) -> tuple[int, ...]:
+    """The strides, without those of an axis where the window stands once and leaves nothing over (U38)."""
+    kernel, strides, pads = (op.attrs[name] for name in ("kernel_sizes", "strides", "explicit_padding"))
+
+    def taken(place: int) -> int:
+        axis = 2 + place
+        stands_once = op.shape[axis] == 1 and x.shape[axis] + pads[2 * place] <= kernel[place]
+        return 1 if stands_once else strides[place]
+
+    return strides[0], taken(1), taken(2)
 
 
 def width_winograd(op: Op, x: Bits, weight: Bits, *bias: Bits) -> Bits:

@@ -17,6 +17,20 @@ def test_everything_agrees_about_a_graph(seed):
     assert soak.problems(recipe(seed), CHIPS, False) == []
 
 
+FOUND = (
+    (Recipe(5902, (33977544, 162122643)), "h17", False),  # a step that is never taken, and Winograd's form
+    (Recipe(5255, (89684343, 760110718, 201543052, 687492193, 315494635, 991035570)), "h15", True),  # all axes squeezed
+    (Recipe(8973, (774426868, 965693870, 638599409, 206068952, 215307072)), "u2", False),  # a root of nearly zero
+)
+
+
+@pytest.mark.parametrize(("graph", "chip", "export"), FOUND)
+def test_what_a_soak_has_found_stays_right(graph, chip, export):
+    if export:
+        pytest.importorskip("coremltools")
+    assert soak.problems(graph, (chip,), export) == []
+
+
 def test_recipes_give_the_same_graph_again_and_reach_the_vocabulary():
     ops = {node.op for seed in range(150) for node in drawn(recipe(seed)).graph.nodes}
     assert len(ops) > 100

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.codegen.forms import TURNED, Form
-from aneforge.codegen.windows import effective_padding, effective_stride
+from aneforge.engine.windows import effective_padding, effective_stride
 from aneforge.compiler.plan import Name
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out, rule_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aneforge.codegen.plan import Kernel
-from aneforge.codegen.windows import effective_stride
+from aneforge.engine.windows import effective_stride
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op

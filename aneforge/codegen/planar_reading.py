@@ -14,7 +14,7 @@ from aneforge.codegen.forms import TURNED
 from aneforge.codegen.memory import Layout
 from aneforge.codegen.operands import Operand, TaskRegisters
 from aneforge.codegen.task_work import TaskParts, TaskReading, TaskWork
-from aneforge.codegen.windows import effective_padding
+from aneforge.engine.windows import effective_padding
 
 _ELEMENTWISE = {0: "add", 1: "mult", 2: "max", 3: "min"}
 _REDUCED = {0: "reduce_sum", 2: "reduce_max", 3: "reduce_min"}

@@ -18,7 +18,7 @@ from aneforge.codegen.planar_reading import in_lanes, lanes_of, read_planar, win
 from aneforge.codegen.tables import activation_of, bounds_of
 from aneforge.codegen.task_work import TaskParts, TaskReading, TaskWork
 from aneforge.codegen.tasks import Task
-from aneforge.codegen.windows import effective_padding
+from aneforge.engine.windows import effective_padding
 
 _PLANAR, _CORES = 0, 16
 _CONVOLUTION, _BYPASS, _BIASED_BYPASS, _LARGEST = 0, 0xC, 0x8, 0xB

@@ -117,12 +117,14 @@ def _kernels(model: Model, case: Drawn, exact: list[np.ndarray]) -> Iterator[str
 
 
 def _sensitivity(case: Drawn, number: int) -> float:
-    """How far the result moves when every value does, by as much as its rounding; infinite where an op may jump."""
+    """How far the result moves when every value does, by as much as its rounding; infinite where an op may jump or
+    leaves the numbers that it is defined for, such as a root of nearly zero."""
     if any(node.definition.derivative is None and not node.definition.leaf for node in case.graph.nodes):
         return np.inf
     chance = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        return max(_apart(case.reference[number], _noisy(case, chance)[number]) for _ in range(2))
+        moved = np.max([_apart(case.reference[number], _noisy(case, chance)[number]) for _ in range(2)])
+    return np.inf if np.isnan(moved) else float(moved)
 
 
 def _noisy(case: Drawn, chance: np.random.Generator) -> list[np.ndarray]:

@@ -344,7 +344,10 @@ def expand_dims(x: Tensor, axes: Any) -> Tensor:
 
 
 def squeeze(x: Tensor, axes: Any) -> Tensor:
-    return make(SQUEEZE, (x,), {"axes": axes_of(axes, len(x.shape))})
+    removed = axes_of(axes, len(x.shape))
+    if len(removed) == len(x.shape):  # a tensor has an axis, so the last one stays where all would go
+        removed = removed[:-1]
+    return make(SQUEEZE, (x,), {"axes": removed}) if removed else x
 
 
 def flatten2d(x: Tensor, axis: int = 1) -> Tensor:

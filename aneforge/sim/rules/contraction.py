@@ -13,6 +13,7 @@ import numpy as np
 from aneforge.engine.interpret_contraction import unpacked
 from aneforge.engine.ir import AnecError, Op
 from aneforge.engine.traits import Trait
+from aneforge.engine.windows import effective_padding, effective_stride
 from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import Window, gained, narrowed, paired
@@ -203,11 +204,21 @@ def replicates_edges(op: Op) -> bool:
 
 
 def window_of(op: Op) -> Window:
-    """The window that a convolution reads of a plane. Edges that are repeated are laid around the plane before."""
+    """The window that a convolution reads of a plane. Edges that are repeated are laid around the plane before.
+
+    A step that is never taken is none, as registers have it: else a program would take Winograd's form only after it
+    was written and read back.
+    """
     attrs = op.attrs
     pads = (0,) * 6 if replicates_edges(op) else attrs["explicit_padding"]
     size, stride, dilation = (tuple(attrs[name][1:]) for name in ("kernel_sizes", "strides", "dilation_rates"))
-    return Window(size, stride, dilation, (pads[2], pads[4]), (pads[3], pads[5]))
+    before, after = (pads[2], pads[4]), (pads[3], pads[5])
+    if dilation == (1, 1) != stride and not replicates_edges(op):
+        shapes = op.operands[0].shape, op.shape
+        stride = effective_stride(*shapes, size, stride, before)
+        padding = effective_padding(*shapes, size, stride, before)
+        after = (padding[3], padding[5])
+    return Window(size, stride, dilation, before, after)
 
 
 def _laid_kernels(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
