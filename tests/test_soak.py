@@ -19,7 +19,11 @@ def test_everything_agrees_about_a_graph(seed):
 
 FOUND = (
     (Recipe(5902, (33977544, 162122643)), "h17", False),  # a step that is never taken, and Winograd's form
-    (Recipe(5255, (89684343, 760110718, 201543052, 687492193, 315494635, 991035570)), "h15", True),  # all axes squeezed
+    (
+        Recipe(5255, (89684343, 760110718, 201543052, 687492193, 315494635, 991035570)),
+        "h15",
+        True,
+    ),  # all axes squeezed
     (Recipe(8973, (774426868, 965693870, 638599409, 206068952, 215307072)), "u2", False),  # a root of nearly zero
 )
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from aneforge.codegen.forms import TURNED, Form
-from aneforge.engine.windows import effective_padding, effective_stride
 from aneforge.compiler.plan import Name
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out, rule_of
 from aneforge.engine.ir import Module, Op
 from aneforge.engine.traits import Trait
+from aneforge.engine.windows import effective_padding, effective_stride
 
 _COMMUTES = ("add", "mult", "max", "min")
 _CHANNELS, _ROWS = (2,), (3,)

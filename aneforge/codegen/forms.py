@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aneforge.codegen.plan import Kernel
-from aneforge.engine.windows import effective_stride
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.engine.interpret import laid_out
 from aneforge.engine.ir import Module, Op
 from aneforge.engine.traits import Trait
+from aneforge.engine.windows import effective_stride
 from aneforge.sim.tables import tabulated
 
 Array = np.ndarray
