@@ -24,6 +24,7 @@ FOUND = (
         "h15",
         True,
     ),  # all axes squeezed
+    (Recipe(23230, (201657592, 119300994, 207147986, 241810897, 588484659)), "h14g", True),  # a mirrored edge
     (Recipe(8973, (774426868, 965693870, 638599409, 206068952, 215307072)), "u2", False),  # a root of nearly zero
 )
 
