@@ -236,6 +236,8 @@ _BYTES = ("uint8", "ui8")
 def _port_layout(port: TensorDescriptor | AnecBuffer) -> Layout:
     """How the buffer of a port lies in memory."""
     n, c, h, w = port.shape
+    if min(port.shape) < 1:
+        raise ContainerError(0, f"port {port.name!r} is {n} x {c} x {h} x {w}: an extent is below 1")
     if isinstance(port, AnecBuffer):
         return Layout((n, 1, c, h, w), (c * port.plane_bytes, 0, port.plane_bytes, port.row_bytes, 2))
     image, plane, row, element = port.strides

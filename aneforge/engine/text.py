@@ -22,7 +22,7 @@ from aneforge.chips.names import target as resolve_target
 from aneforge.engine.ir import AnecError, Module, Op, TensorType
 from aneforge.engine.spec import LABELS, spec
 from aneforge.engine.tensor_type import DTYPES, Params
-from aneforge.errors import UnknownNameError
+from aneforge.errors import UnknownNameError, shortened
 
 _NONE: Mapping[str, Any] = {}
 
@@ -106,6 +106,7 @@ _TOKEN = re.compile(
     r"|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_][\w.]*)|(?P<arrow>->)|(?P<mark>[(){}\[\],:=])"
     r"|(?P<comment>//[^\n]*))"
 )
+_LONGEST_NUMBER = 400  # characters; Python refuses some thousands of digits
 _TENSOR = re.compile(rf"tensor<((?:\d+x)*)({'|'.join(DTYPES)})>$")
 
 
@@ -148,7 +149,7 @@ class _Reader:
 
     def _fault(self, message: str) -> AnecError:
         line = self._text.count("\n", 0, self._start) + 1
-        shown = f"{self._lexeme!r}" if self._kind != "end" else "the end"
+        shown = repr(shortened(self._lexeme)) if self._kind != "end" else "the end"
         return AnecError(f"line {line}: {message}, found {shown}")
 
     def _take(self, token: str) -> None:
@@ -284,6 +285,8 @@ class _Reader:
             self._typed()
             return float("-inf") if negative else float("inf")
         token = self._word("number", "an attribute value")
+        if len(token) > _LONGEST_NUMBER:
+            raise self._fault(f"a number of {len(token):,} digits; {_LONGEST_NUMBER} is the most")
         type_name = self._typed()
         return float(token) if type_name.startswith("f") or any(mark in token for mark in ".eE") else int(token)
 
@@ -304,6 +307,8 @@ class _Reader:
         match = _TENSOR.match(token) if self._kind == "tensor" else None
         if match is None:
             raise self._fault("expected a tensor type such as tensor<1x1x8x4x4xf16>")
+        if len(token) > _LONGEST_NUMBER:
+            raise self._fault(f"a tensor type of {len(token):,} characters; {_LONGEST_NUMBER} is the most")
         self._next()
         return TensorType(tuple(int(extent) for extent in match[1].split("x")[:-1]), match[2])
 

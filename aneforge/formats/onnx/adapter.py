@@ -93,7 +93,7 @@ class Records:
 
     def __init__(self, onnx: Any, model: Any, name: str) -> None:
         self.onnx, self.model, self.name = onnx, model, name
-        self.opsets = _opsets(model.opset_import)
+        self.opsets = _opsets(model.opset_import, name)
         self.functions = {(function.domain, function.name): function for function in model.functions}
         newest = onnx.defs.onnx_opset_version()
         if "" not in self.opsets:
@@ -201,10 +201,12 @@ class Records:
             nodes.append(copy)
         inputs: list[tuple[str, Type | None]] = [(name, None) for name in body.input]
         outputs = [name if used else "" for name, used in zip(body.output, call.output, strict=False)]
-        return Block(inputs, outputs, self._operations(nodes, {**opsets, **_opsets(body.opset_import)}))
+        return Block(inputs, outputs, self._operations(nodes, {**opsets, **_opsets(body.opset_import, self.name)}))
 
 
-def _opsets(imports: Sequence[Any]) -> dict[str, int]:
+def _opsets(imports: Sequence[Any], name: str) -> dict[str, int]:
+    if any(isinstance(opset.domain, bytes) for opset in imports):  # what protobuf gives for other bytes
+        raise LoadError(f"{name}: the domain of an opset import is not UTF-8 text")
     return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
 
 

@@ -133,6 +133,8 @@ class StoredWeights:
 
     def array(self, tensor: Any) -> np.ndarray:
         where = f"{self._name}: weight {tensor.name!r}"
+        if tensor.data_type not in self._onnx.TensorProto.DataType.values():
+            raise LoadError(f"{where}: {tensor.data_type} is not an element type of ONNX")
         try:
             if tensor.data_location != self._onnx.TensorProto.EXTERNAL:
                 return self._onnx.numpy_helper.to_array(tensor)
