@@ -236,7 +236,7 @@ def _pad(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
     attrs = node.attrs
     widths = [side for pair in attrs["widths"] for side in pair]
     first = next((i for i, pair in enumerate(attrs["widths"]) if any(pair)), 0)
-    fill = np.float16(attrs["value"])  # also where no mode reads it: it must have the type of x, and its default has not
+    fill = np.float16(attrs["value"])  # always: the default that other modes ignore has not the type of x
     return mil.op("pad", name, x=x, pad=widths[2 * first :], mode=attrs["mode"], constant_val=fill)
 
 
