@@ -545,3 +545,26 @@ def test_accumulators_are_infinite_from_their_ceiling_on(form):
     assert np.isinf(found).tolist() == [True, False, True, False]
     assert found[0] > 0 > found[2]
     assert not np.isinf(form(numbers, None, None, 1.0, 0.0, np.inf)).any()
+
+
+# Powers.
+
+
+@pytest.mark.parametrize(("least", "most"), [(-4.0, 4.0), (0.0, 6.0), (0.5, 3.0), (-3.0, -0.25)])
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, 0.5, -1.0, -2.5])
+def test_a_power_stays_within_its_bounds_or_is_named(least, most, exponent):
+    x = af.input((1, 512), name="x")
+    raised = (x.clip(least, most) ** exponent).named("raised")
+    numbers = np.linspace(least, most, 512).reshape(1, 512)
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(numbers.astype(np.float16).astype(np.float64) ** exponent).all()
+    crosses = least <= 0.0 <= most and exponent < 0.0 or least < 0.0 and exponent != int(exponent)
+    assert {risk.rule for risk in risks_on(raised, "m1") if risk.node == "raised"} == (
+        {"overflow"} if crosses else set()
+    )
+    assert finite or crosses
+    model = af.compile(raised, target="m1", _check_precision=False)
+    values = walk(Engine.of(model.target), model.program.module, {"x": OPEN}).values
+    value = values[model.program.lineage["raised"].op]
+    got = model.run({"x": numbers}).outputs["raised"]
+    assert value.special or (value.low <= got.min() and got.max() <= value.high)

@@ -19,7 +19,14 @@ from aneforge.engine.traits import Trait
 from aneforge.graph.halves import FP16_MAX
 from aneforge.numerics.products import INTEGER_CEILING, largest_integer_sum, largest_sum
 from aneforge.numerics.ranges import Value
-from aneforge.numerics.rules import has_rule, is_clamped_copy, is_summed_before_a_table, largest_score, own_error
+from aneforge.numerics.rules import (
+    has_rule,
+    is_clamped_copy,
+    is_summed_before_a_table,
+    is_whole_power,
+    largest_score,
+    own_error,
+)
 from aneforge.numerics.unary import NOTICED, Underflow, underflows_of
 from aneforge.sim.engine import Engine
 from aneforge.sim.mac import CEILING
@@ -243,6 +250,21 @@ def _paired(step: Step) -> Iterator[Risk]:
         yield _risk(step, "overflow", reach, FP16_MAX, f"the result of {kind} can exceed 65504", _SCALE)
 
 
+def _raised(step: Step) -> Iterator[Risk]:
+    base, exponent = step.read
+    if not step.value.special or base.special or exponent.special:
+        return
+    if base.low < 0.0 and not is_whole_power(exponent):
+        yield _risk(step, "overflow", base.low, 0.0, "a number below zero has no power but whole ones",
+                    "clip the base at zero, or take its absolute value")  # fmt: skip
+    else:
+        grows = exponent.high > 0.0
+        limit = FP16_MAX ** (1.0 / (exponent.high if grows else exponent.low or -1.0))
+        reach = base.size if grows else min(abs(base.low), abs(base.high)) * (base.low * base.high > 0.0)
+        what = "the power can exceed 65504" if grows else "the power of a number near zero can exceed 65504"
+        yield _risk(step, "overflow", reach, limit, what, _SCALE)
+
+
 def _divided(step: Step) -> Iterator[Risk]:
     below = step.read[1]
     if below.low <= 0.0 <= below.high:
@@ -305,6 +327,7 @@ _RULES: dict[str, Callable[[Step], Iterator[Risk]]] = {
     "sub": _paired,
     "mult": _paired,
     "div": _divided,
+    "power": _raised,
     "reduce_sum": _summed,
     "reduce_avg": _summed,
     "layer_norm": _normed,

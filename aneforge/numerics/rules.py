@@ -118,6 +118,29 @@ def _product_of(a: Value, b: Value) -> Value:
     return rounded(min(corners), max(corners), product_error(a, b))
 
 
+def is_whole_power(exponent: Value) -> bool:
+    """Whether numbers of any sign but zero have this power."""
+    return exponent.low == exponent.high and float(exponent.low).is_integer()
+
+
+def _powered(engine: Engine, op: Op, base: Value, exponent: Value) -> Value:
+    """In order above zero; of any sign where the exponent is one whole number."""
+    whole = is_whole_power(exponent) and (exponent.low >= 1.0 or base.high < 0.0)
+    positive = base.low > 0.0 or (base.low == 0.0 and exponent.low >= 0.0)
+    if base.special or exponent.special or not (whole or positive):
+        return ANYTHING
+    with np.errstate(over="ignore"):
+        corners = [float(np.power(one, two)) for one in (base.low, base.high) for two in (exponent.low, exponent.high)]
+        steepest = (
+            exponent.high * float(np.power(base.size + base.error, exponent.high - 1.0))
+            if whole and exponent.low >= 1.0
+            else math.inf
+        )
+    if base.low < 0.0 < base.high:
+        corners.append(0.0)
+    return rounded(min(corners), max(corners), math.inf if exponent.error else scaled(steepest, base.error))
+
+
 def _picked(engine: Engine, op: Op, a: Value, b: Value) -> Value:
     choose = max if op.kind == "max" else min
     ends = choose(a.low, b.low), choose(a.high, b.high)
@@ -264,6 +287,7 @@ _RULES: dict[str, Callable[..., Value]] = {
     "sub": _paired,
     "mult": _paired,
     "div": _divided,
+    "power": _powered,
     "max": _picked,
     "min": _picked,
     "reduce_max": _kept,
