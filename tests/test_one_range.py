@@ -558,7 +558,7 @@ def test_a_power_stays_within_its_bounds_or_is_named(least, most, exponent):
     numbers = np.linspace(least, most, 512).reshape(1, 512)
     with np.errstate(all="ignore"):
         finite = np.isfinite(numbers.astype(np.float16).astype(np.float64) ** exponent).all()
-    crosses = least <= 0.0 <= most and exponent < 0.0 or least < 0.0 and exponent != int(exponent)
+    crosses = (least <= 0.0 <= most and exponent < 0.0) or (least < 0.0 and exponent != int(exponent))
     assert {risk.rule for risk in risks_on(raised, "m1") if risk.node == "raised"} == (
         {"overflow"} if crosses else set()
     )

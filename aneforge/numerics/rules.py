@@ -124,21 +124,19 @@ def is_whole_power(exponent: Value) -> bool:
 
 
 def _powered(engine: Engine, op: Op, base: Value, exponent: Value) -> Value:
-    """In order above zero; of any sign where the exponent is one whole number."""
-    whole = is_whole_power(exponent) and (exponent.low >= 1.0 or base.high < 0.0)
-    positive = base.low > 0.0 or (base.low == 0.0 and exponent.low >= 0.0)
-    if base.special or exponent.special or not (whole or positive):
+    """In order on each side of zero, and across it where the exponent is one whole number from one on."""
+    whole, power = is_whole_power(exponent), exponent.low
+    positive = base.low > 0.0 or (base.low == 0.0 and power >= 0.0)
+    if base.special or exponent.special or not (positive or (whole and (power >= 1.0 or base.high < 0.0))):
         return ANYTHING
+    error = 0.0 if base.error == exponent.error == 0.0 else math.inf
     with np.errstate(over="ignore"):
-        corners = [float(np.power(one, two)) for one in (base.low, base.high) for two in (exponent.low, exponent.high)]
-        steepest = (
-            exponent.high * float(np.power(base.size + base.error, exponent.high - 1.0))
-            if whole and exponent.low >= 1.0
-            else math.inf
-        )
+        corners = [float(np.power(one, two)) for one in (base.low, base.high) for two in (power, exponent.high)]
+        if error and whole and power >= 1.0:
+            error = scaled(power * float(np.power(base.size + base.error, power - 1.0)), base.error)
     if base.low < 0.0 < base.high:
         corners.append(0.0)
-    return rounded(min(corners), max(corners), math.inf if exponent.error else scaled(steepest, base.error))
+    return rounded(min(corners), max(corners), error)
 
 
 def _picked(engine: Engine, op: Op, a: Value, b: Value) -> Value:
