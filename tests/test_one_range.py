@@ -568,3 +568,12 @@ def test_a_power_stays_within_its_bounds_or_is_named(least, most, exponent):
     value = values[model.program.lineage["raised"].op]
     got = model.run({"x": numbers}).outputs["raised"]
     assert value.special or (value.low <= got.min() and got.max() <= value.high)
+
+
+def test_an_epsilon_that_fp16_rounds_to_zero_is_named():
+    def named(eps):
+        out = af.input((4, 64), max_abs=4.0).layer_norm(np.ones(64), np.zeros(64), eps).named("norm")
+        return [(risk.rule, "is zero in fp16" in risk.message) for risk in risks_on(out, "m1")]
+
+    assert named(1e-12) == [("division", True)]
+    assert named(1e-5) == named(2.0**-24) == []

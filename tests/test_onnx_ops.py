@@ -748,3 +748,13 @@ def test_the_host_samples_at_computed_places(tmp_path, mode, padding):
     (found,) = af.evaluate(graph, list(feeds.values()))
     np.testing.assert_allclose(found, by_runtime(model, feeds)[0], rtol=2e-5, atol=2e-5)
     same(tmp_path, node, {"x": feeds["x"]}, {"g": feeds["g"]}, opset=16)  # known places: a product on the engine
+
+
+@pytest.mark.parametrize(("epsilon", "kept"), [(1e-12, 2.0**-24), (1e-5, np.float32(1e-5))])
+def test_an_epsilon_below_fp16_is_that_of_the_converted_package(tmp_path, epsilon, kept):
+    """coremltools stores fp16's smallest step where an epsilon would become zero; BERT has 1e-12."""
+    weights = {"g": np.ones(8, np.float32), "b": np.zeros(8, np.float32)}
+    node = helper.make_node("LayerNormalization", ["x", "g", "b"], ["y"], "norm", axis=-1, epsilon=epsilon)
+    graph = loaded(tmp_path, model_of(node, {"x": np.ones((2, 8), np.float32)}, weights, opset=17))
+    (norm,) = (node for node in graph.nodes if node.op == "layer_norm")
+    assert norm.attrs["eps"] == pytest.approx(float(kept), rel=1e-7)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.chip import Target
 from aneforge.chips.evidence import Fact, fact
@@ -302,6 +304,11 @@ def _normed(step: Step) -> Iterator[Risk]:
         yield _risk(step, "variance", reach, FP16_MAX,
                     "the square of a number more than 255.9 from the mean is infinite; the result is then zero",
                     "scale the input of the norm down: its result does not change")  # fmt: skip
+    epsilon = step.op.attrs.get("epsilon", 1.0)
+    if step.value.special and float(np.float16(epsilon)) <= 0.0:
+        yield _risk(step, "division", 0.0, 2.0**-24,
+                    f"epsilon {epsilon:.2g} is zero in fp16: a row of equal numbers divides by zero",
+                    "give an epsilon of 6e-8 or more")  # fmt: skip
 
 
 def _whole(step: Step) -> Iterator[Risk]:

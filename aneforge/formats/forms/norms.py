@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import LoadError
-from aneforge.formats.forms.numbers import single
+from aneforge.formats.forms.numbers import norm_epsilon
 from aneforge.formats.values import NoForm, Numeric, Value, as_tensor, axis_of, known
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
@@ -30,7 +30,7 @@ def whitened(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor
 def layer_norm(x: Tensor, axes: Sequence[int], scale: Value | None, bias: Value | None, eps: float) -> Tensor:
     """An op of the graph along the last axis with known gains; otherwise mean and variance are computed step by
     step."""
-    eps = single(eps)
+    eps = norm_epsilon(eps)
     width = x.shape[-1]
     if _is_line(x, axes, scale) and (bias is None or isinstance(bias, np.ndarray)):
         gamma = np.ones(width) if scale is None else scale
@@ -40,7 +40,7 @@ def layer_norm(x: Tensor, axes: Sequence[int], scale: Value | None, bias: Value 
 
 
 def rms_norm(x: Tensor, axes: Sequence[int], scale: Value | None, eps: float) -> Tensor:
-    eps = single(eps)
+    eps = norm_epsilon(eps)
     if _is_line(x, axes, scale):
         return x.rms_norm(np.ones(x.shape[-1]) if scale is None else scale, eps)
     return _with_gains(x * x.square().mean(tuple(axes)).rsqrt(eps), scale, None)
@@ -61,7 +61,7 @@ def group_norm(
     x: Numeric, groups: int, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5
 ) -> Tensor:
     """Gains are for each channel or for each group. With known gains it is an op of the graph."""
-    eps = single(epsilon)
+    eps = norm_epsilon(epsilon)
     if not isinstance(gamma, Tensor) and not isinstance(beta, Tensor):
         result = _planes(x).group_norm(_gains(gamma, x, groups, 1.0), _gains(beta, x, groups, 0.0), groups, eps)
         return result if x.ndim == 4 else result.reshape(*x.shape)
@@ -71,7 +71,7 @@ def group_norm(
 
 def instance_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
     """Normalise each channel of each sample separately."""
-    eps = single(epsilon)
+    eps = norm_epsilon(epsilon)
     if not isinstance(gamma, Tensor) and not isinstance(beta, Tensor):
         result = af.instance_norm(_planes(x), _gains(gamma, x, 1, 1.0), _gains(beta, x, 1, 0.0), eps)
         return result if x.ndim == 4 else result.reshape(*x.shape)
@@ -120,13 +120,13 @@ def batch_norm(
     )
     scale = np.ones_like(centre) if gamma is None else np.asarray(known(gamma, "a gain"), np.float64).reshape(-1)
     bias = np.zeros_like(centre) if beta is None else np.asarray(known(beta, "a gain"), np.float64).reshape(-1)
-    return af.batch_norm(x, scale, bias, centre, spread, single(epsilon))
+    return af.batch_norm(x, scale, bias, centre, spread, norm_epsilon(epsilon))
 
 
 def channel_norm(x: Numeric, gamma: Value | None = None, beta: Value | None = None, epsilon: float = 1e-5) -> Tensor:
     """Normalise each channel over all samples, by its own mean and variance."""
     axes = [axis for axis in range(x.ndim) if axis != 1]
-    return _with_gains(whitened(x, axes, epsilon)[0], _by_channel(gamma, x), _by_channel(beta, x))
+    return _with_gains(whitened(x, axes, norm_epsilon(epsilon))[0], _by_channel(gamma, x), _by_channel(beta, x))
 
 
 def cosine_similarity(a: Numeric, b: Numeric, axis: int = 1, epsilon: float = 1e-8) -> Tensor:

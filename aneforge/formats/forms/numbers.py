@@ -140,6 +140,7 @@ def added_mask(mask: Value) -> Tensor:
 
 _STEP = 32768.0
 _ENDLESS = _STEP**3  # its product with the smallest fp16 number is infinite
+_SMALLEST = 2.0**-24  # above zero in fp16
 _NOTHING = 2.0**-25  # a smaller number is 0 in fp16, and changes no fp16 number that it is added to
 
 
@@ -252,6 +253,12 @@ def _known_power(x: Tensor, exponent: float) -> Tensor:
 
 def _visible_epsilon(eps: float) -> float:
     return 0.0 if abs(eps) < _NOTHING else single(eps)
+
+
+def norm_epsilon(eps: float) -> float:
+    """The epsilon of a norm, as coremltools stores it in fp16: one that would round to zero is the smallest step, so
+    that a row of equal numbers divides by something."""
+    return max(single(eps), _SMALLEST) if eps > 0.0 else single(eps)
 
 
 def log(x: Numeric, eps: float = 0.0) -> Tensor:
