@@ -75,7 +75,7 @@ def test_tracks_of_a_trace_do_not_overlap_and_counters_stay_below_the_memory(det
 
 def test_the_host_has_its_own_track(detector):
     chip = detector.chips[0]  # TopK is refused on the M1
-    hosts = [slot for slot in slots(detector.programs[chip.program], chip) if slot.layer is None]
+    hosts = [slot for slot in slots(detector.programs[chip.program], chip) if slot.kind == "host"]
     assert [detector.ops[number].name for slot in hosts for number in slot.region.ops] == ["best"]
 
 

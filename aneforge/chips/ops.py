@@ -164,7 +164,10 @@ def _below_a13(name: str) -> Fact[str]:
         return fact({**stated, "v": status}, about=about)
     lowered = lowered_to(name) or _first_of_unit().get(name)
     if lowered is None:
-        return fact({**stated, "v": "reject", "note": f"no backend op is known for it before the {first_chips(Family8.A13)}"}, about=about)
+        return fact(
+            {**stated, "v": "reject", "note": f"no backend op is known for it before the {first_chips(Family8.A13)}"},
+            about=about,
+        )
     floor, value = lowered.floor, "native" if lowered.native_on(Family8.A11Legacy) else "reject"
     note = f"{lowered.name} starts with the {first_chips(Family8(floor.value))}"
     return Fact(value, floor.source, floor.confidence, about, note)

@@ -112,13 +112,13 @@ def _words(
     faster = f" Faster: {gain}." if gain else ""
     name, words = ("", "") if reason is None else reason_text(report, reason, lead.label)
     why = f"{name}: {words}." if name else f"{words}." if words else ""
-    if grade != "no" and lead.likely == "none" and report.scope in _PLACED:
+    if grade != "no" and lead.ops and lead.likely == "none" and report.scope in _PLACED:
         runtime = report.model.get("runtime") or "Core ML"
         could = f"the engine of {lead.label} could take {lead.engine_ops:,} of {plural(lead.ops, 'operation')}"
         return f"{runtime} would likely keep it on the CPU", f"{could}, {us_text(lead.us)} a call there.{faster}"
     if grade in ("yes", "programs"):
         count = report.model["operations"]
-        whole = f"all {count:,} operations run" if count > 1 else "it runs"
+        whole = f"all {count:,} operations run" if count != 1 else "it runs"
         return "Ship it", f"{whole} on the Neural Engine of {_names(chips, len(chips))}, {_times(chips)}.{faster}"
     if grade == "no":
         return "Change it first", f"nothing of it runs on the Neural Engine of {where}. {why or lead.refused}"

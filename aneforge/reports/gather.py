@@ -351,7 +351,10 @@ def report(
             scope=study.scope,
             max_abs=max_abs,
             chips=tuple(
-                _with_products(_chip_row(name, checked, splits[name], estimates, places.get(name), programs, lives[name]), products)
+                _with_products(
+                    _chip_row(name, checked, splits[name], estimates, places.get(name), programs, lives[name]),
+                    products,
+                )
                 for name, products in _other_products(study.chips).items()
             ),
             ops=ops,

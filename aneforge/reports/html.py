@@ -18,7 +18,17 @@ from aneforge.reports.pages import embedded, page_text
 from aneforge.reports.rows import ChipRow
 from aneforge.text import human_bytes, plural
 
-_SCRIPTS = ("theme.js", "rows.js", "base.js", "first.js", "reasons.js", "map.js", "program.js", "tables.js", "panel.js")
+_SCRIPTS = (
+    "theme.js",
+    "rows.js",
+    "base.js",
+    "first.js",
+    "reasons.js",
+    "map.js",
+    "program.js",
+    "tables.js",
+    "panel.js",
+)
 _SECTIONS = (
     ("verdicts", "Verdicts"),
     ("why", "Why not"),
@@ -124,7 +134,10 @@ def _drawings(report: Report) -> Iterator[tuple[str, list[str]]]:
         if estimate is not None and len(estimate.layers) <= left:
             left -= len(estimate.layers)
             shown = {chip.label: estimate}
-            yield chip.name, [timeline_svg(shown, "One call along time"), roofline_svg(shown, "Layers by what bounds them")]
+            yield (
+                chip.name,
+                [timeline_svg(shown, "One call along time"), roofline_svg(shown, "Layers by what bounds them")],
+            )
 
 
 def _sizes(report: Report) -> str:

@@ -102,7 +102,7 @@ const sources = [...new Set(findings.flatMap((finding) => finding.sources || [])
 const bases = new Map(chips.filter((chip) => chip.us !== undefined).map((chip) => [chip.basis, []]));
 for (const chip of chips) if (chip.us !== undefined) bases.get(chip.basis).push(chip.label);
 byId("provenance-list").append(pairs([["choices of ours", choices.length ? el("details", {}, el("summary", {}, `${choices.length}, where nothing is published or sources disagree`), choices.join(", ")) : "none: published facts only"],
-  ["sources of the reasons", sources.length ? el("details", {}, el("summary", {}, plural(sources.length, "source")), sources.join(", ")) : "none"], ["distinct programs", `${programs.length} for ${chips.filter((chip) => chip.program !== undefined).length} chips`]]),
+  ["sources of the reasons", sources.length ? el("details", {}, el("summary", {}, plural(sources.length, "source")), sources.join(", ")) : "none"], ["distinct programs", `${programs.length} for ${plural(chips.filter((chip) => chip.program !== undefined).length, "chip")}`]]),
   el("details", {}, el("summary", {}, "Which engine each product has"), el("ul", { class: "plain" }, chips.flatMap((chip) => chip.engines || []).map((words) => el("li", {}, words)))),
   el("details", {}, el("summary", {}, "What the times rest on"), el("ul", { class: "plain" }, [...bases].map(([basis, labels]) => el("li", {}, `${labels.join(", ")}: ${basis}`)))));
 

@@ -46,12 +46,12 @@ function riskCard(risk) {
     el("div", { class: "inside" }, el("p", {}, el("a", { href: `#risk-${risk.id}` }, "link to this risk")), el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), el("ul", { class: "plain" }, shown)));
 }
 // What rests on inputs that nobody bounded asks how large they are; the others are losses that can happen.
-const open_ = [...risks, ...findings.filter((finding) => finding.grade === "risk")].filter((row) => row.basis === ASKS);
+const unbounded = [...risks, ...findings.filter((finding) => finding.grade === "risk")].filter((row) => row.basis === ASKS);
 const sure = risks.filter((risk) => risk.basis !== ASKS);
-byId("range").hidden = !open_.length;
-if (open_.length) {
-  const lowest = open_.map((row) => row.limit).filter((limit) => typeof limit === "number" && limit > 0).sort((one, two) => one - two)[0];
-  byId("range-says").textContent = `${plural(new Set(open_.flatMap((row) => row.nodes || [])).size, "operation")} can lose large numbers${lowest ? `, the first from a magnitude of ${number(lowest)} on inside the model` : ""}. Nobody said how large the inputs are, so this page cannot tell.`;
+byId("range").hidden = !unbounded.length || Boolean(data.max_abs);
+if (unbounded.length) {
+  const lowest = unbounded.map((row) => row.limit).filter((limit) => typeof limit === "number" && limit > 0).sort((one, two) => one - two)[0];
+  byId("range-says").textContent = `${plural(new Set(unbounded.flatMap((row) => row.nodes || [])).size, "operation")} can lose large numbers${lowest ? `, the first from a magnitude of ${number(lowest)} on inside the model` : ""}. Nobody said how large the inputs are, so this page cannot tell.`;
   const write = () => { byId("range-command").textContent = `aneforge report ${data.model.name} --max-abs ${byId("range-input").value || 1}`; };
   byId("range-input").addEventListener("input", write);
   write();
@@ -60,7 +60,7 @@ byId("numbers-list").append(
   el("p", { class: "quiet" }, `${data.max_abs ? `For inputs of magnitude up to ${data.max_abs}` : "For any finite input"}, on ${data.risk_chips.map(label).join(", ")}: the other chips compute as one of these. Where a number is lost, the operations that read it are not listed again.`),
   ...data.doubts.map((doubt) => el("p", { class: "quiet" }, `Doubtful: ${doubt}`)),
   ...sure.map(riskCard),
-  ...(open_.length && risks.length > sure.length ? [el("details", { class: "finding asks" }, el("summary", {}, badge("depends on the inputs", "asks"), ` ${plural(risks.length - sure.length, "reason")} that the range of the inputs decides`), el("div", { class: "inside" }, risks.filter((risk) => risk.basis === ASKS).map(riskCard)))] : []),
+  ...(unbounded.length && risks.length > sure.length ? [el("details", { class: "finding asks" }, el("summary", {}, badge("depends on the inputs", "asks"), ` ${plural(risks.length - sure.length, "reason")} that the range of the inputs decides`), el("div", { class: "inside" }, risks.filter((risk) => risk.basis === ASKS).map(riskCard)))] : []),
   ...(risks.length ? [] : [el("p", {}, "Nothing can be lost for the ranges that were given.")]));
 
 const differs = (row) => row.excluded ? "excluded by the range" : row.bound === undefined ? "numbers can be lost" : `at most ${number(row.bound)}`;
