@@ -137,7 +137,7 @@ WORDS = {
     r"one chip of each arithmetic": "riddle",
     r"softplus breaks": "of another model",
     r"starts at family": "a family that reads like a chip",
-    r"\b1 (rows|operations|chips|layers|measurements|reasons|programs|regions|segments|groups|ways|changes|ops)\b": "plural",
+    r"\b1 (rows|operations|chips|layers|measurements|reasons|programs|regions|segments|groups|ways|ops)\b": "plural",
     r"\b(\d{2,}|[2-9]) (row|operation|chip|layer|measurement|reason|program|region|segment|change|op)\b": "singular",
     r"\bh1[0-9][a-z]?\b": "name of the compiler",
     r"\b[UGSCLTN]\d{2,3}\b": "key of evidence",

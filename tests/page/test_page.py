@@ -114,7 +114,9 @@ def test_the_drawings_are_those_of_plot(opened, reports, shots):
     page = opened()
     page.select_option("#chip-select", "M2")
     chip = next(chip for chip in told.chips if chip.name == "M2")
-    own_words = "all => all.map((one) => [...one.childNodes].filter((part) => part.nodeType === 3).map((part) => part.data).join(''))"
+    own_words = (
+        "all => all.map((one) => [...one.childNodes].filter((part) => part.data).map((part) => part.data).join(''))"
+    )
     words = page.locator("#roofline-drawn svg text").evaluate_all(own_words)
     drawn = roofline_svg({chip.label: told.estimates["M2"]}, "Layers by what bounds them")
     assert len(words) > 10

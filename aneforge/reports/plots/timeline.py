@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from aneforge.cost.estimate import Estimate, CallSpan
+from aneforge.cost.estimate import CallSpan, Estimate
 from aneforge.reports.plots.chips import (
     CALL,
     COPIES,

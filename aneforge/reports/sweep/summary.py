@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
@@ -188,4 +189,14 @@ def _matrix(table: Table) -> dict[str, Any]:
         us = None if row["us"] is None else [round(row[name], 1) for name in ("us", "us_low", "us_high")]
         cell = [grade_of(row["verdict"]), row["engine_ops"], us, rules.setdefault(row["rules"], len(rules))]
         models.setdefault(name, empty)["cells"][places[row["target"]]] = cell
+    for model, short_name in zip(models.values(), short_names(list(models)), strict=True):
+        model["short"] = short_name
     return {"chips": labels, "models": list(models.values()), "rules": list(rules)}
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The names without the folders that all of them are in."""
+    folders = [name.split("/")[:-1] for name in names]
+    alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+    common = sum(1 for _ in alike)
+    return ["/".join(name.split("/")[common:]) for name in names]

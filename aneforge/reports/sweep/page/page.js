@@ -81,7 +81,7 @@ function headOf(label, column) {
 
 function rowOf(model, number) {
   const line = make("tr", "", { "data-row": number });
-  line.append(make("th", model.name, { scope: "row" }), make("td", model.ops === null ? "?" : model.ops.toLocaleString("en")));
+  line.append(make("th", model.short, { scope: "row", title: model.name }), make("td", model.ops === null ? "?" : model.ops.toLocaleString("en")));
   if (model.error) line.append(make("td", model.error, { colspan: data.chips.length, class: "error", tabindex: "-1", "data-column": 0 }));
   else data.chips.forEach((label, column) => line.append(cellOf(model, column)));
   return line;
