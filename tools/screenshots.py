@@ -35,7 +35,7 @@ class Shot:
 
 
 SHOTS = {
-    "report.png": Shot(),
+    "report.png": Shot(width=1180, height=900),
     "report-why.png": Shot(section="why", before="document.querySelector('#why details').open = true"),
     "report-program.png": Shot(section="placed", width=1200),
 }

@@ -200,8 +200,8 @@ class Estimate:
         return watts.value.zeros * self.engine_us / 1000, watts.value.random * self.engine_us / 1000
 
     def spans(self) -> Iterator[CallSpan]:
-        """What a call consists of, in the order it happens: starting it, copies, layers, and of a split model the host's
-        parts and the changes of device. Their times add up to the call's."""
+        """What a call consists of, in order: starting it, copies, layers, and of a split model what the host computes
+        and the changes of device. Their times add up to the call's."""
         if not self.parts:
             around = max(0.0, self.us - self.engine_us)
             copies = min(around, max(0.0, self.copies_us))
