@@ -64,6 +64,8 @@ def take(folder: Path) -> list[Path]:
             page = opened.new_page(viewport={"width": shot.width, "height": shot.height}, color_scheme="light")
             page.goto(page_file.as_uri())
             page.wait_for_selector("html[data-ready]")
+            if shot.section:  # the bar that stays in view would lie over the picture
+                page.evaluate("document.getElementById('choose').style.position = 'static'")
             if shot.before:
                 page.evaluate(shot.before)
             (page.locator(f"#{shot.section}") if shot.section else page).screenshot(path=folder / file)
