@@ -24,7 +24,7 @@ from aneforge.formats.arguments import graph_of
 from aneforge.reports import report
 from aneforge.reports.serve import Server
 from aneforge.reports.serve import server as server_module
-from aneforge.reports.serve.jobs import MOST_WAITING, BusyError, Jobs, Settings, remove_abandoned, unpack
+from aneforge.reports.serve.jobs import MOST_WAITING, BusyError, Jobs, UploadSettings, remove_abandoned, unpack
 from aneforge.reports.serve.server import RefusedError, is_from_here, is_known_host, safe_name, settings_of
 from aneforge.reports.workers import WorkerLimits
 
@@ -192,8 +192,8 @@ def test_settings_that_are_none_are_refused_before_the_body_is_sent(started, que
 
 def test_settings_are_held_to_their_types():
     asked = settings_of("target=m1,m5&max_abs=2.5&dim=batch=4&dim=seq%20len=128", "macs")
-    assert asked == Settings("m1,m5", 2.5, {"batch": 4, "seq len": 128})
-    assert settings_of("", "macs") == Settings("macs")
+    assert asked == UploadSettings("m1,m5", 2.5, {"batch": 4, "seq len": 128})
+    assert settings_of("", "macs") == UploadSettings("macs")
     with pytest.raises(AneforgeError):
         settings_of("&".join(f"dim=d{number}=1" for number in range(99)), "m1")
 
@@ -434,7 +434,7 @@ def test_jobs_that_have_ended_are_forgotten_in_time(monkeypatch):
     try:
         added = []
         for _ in range(4):
-            added.append(jobs.add("net.onnx", jobs.folder.new_upload(), Settings("m1")))
+            added.append(jobs.add("net.onnx", jobs.folder.new_upload(), UploadSettings("m1")))
             while not added[-1].ended:
                 time.sleep(0.01)
         assert jobs.get(added[0].id) is None

@@ -204,7 +204,7 @@ class BusyError(AneforgeError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class UploadSettings:
     """What a report of an upload is about, as the page asks for it."""
 
     target: str
@@ -215,7 +215,7 @@ class Settings:
 class Job:
     """One upload: where it is stored, how far it is, and what came of it."""
 
-    def __init__(self, name: str, folder: Path, settings: Settings) -> None:
+    def __init__(self, name: str, folder: Path, settings: UploadSettings) -> None:
         self.id = secrets.token_urlsafe(18)  # nobody guesses the page of another
         self.name = name
         self.folder = folder
@@ -271,14 +271,14 @@ class Jobs:
             raise BusyError(f"server: {self._most_open} models are being read; at most that many may wait. Try later.")
 
     @contextlib.contextmanager
-    def arrival(self) -> Iterator[Callable[[str, Path, Settings], Job]]:
+    def arrival(self) -> Iterator[Callable[[str, Path, UploadSettings], Job]]:
         """A place for an upload that comes in; gives :meth:`add`, which takes the place."""
         with self._lock:
             self._require_room()
             self._arriving += 1
         is_open = True
 
-        def add(name: str, folder: Path, settings: Settings) -> Job:
+        def add(name: str, folder: Path, settings: UploadSettings) -> Job:
             nonlocal is_open
             is_open = False
             return self.add(name, folder, settings, 1)
@@ -290,7 +290,7 @@ class Jobs:
                 with self._lock:
                     self._arriving -= 1
 
-    def add(self, name: str, folder: Path, settings: Settings, arrived: int = 0) -> Job:
+    def add(self, name: str, folder: Path, settings: UploadSettings, arrived: int = 0) -> Job:
         """Start on an upload that lies in its folder under its name."""
         job = Job(name, folder, settings)
         with self._lock:

@@ -25,7 +25,7 @@ from aneforge.errors import AneforgeError
 from aneforge.formats.arguments import chips_of
 from aneforge.reports.pages import colours
 from aneforge.reports.serve.example import example_model
-from aneforge.reports.serve.jobs import BusyError, Job, Jobs, Settings
+from aneforge.reports.serve.jobs import BusyError, Job, Jobs, UploadSettings
 from aneforge.reports.workers import WorkerLimits
 from aneforge.text import human_bytes
 from aneforge.version import __version__
@@ -79,7 +79,7 @@ def safe_name(given: str) -> str:
     return name
 
 
-def settings_of(query: str, target: str) -> Settings:
+def settings_of(query: str, target: str) -> UploadSettings:
     """What an upload asks for behind its name (``target=m1,m5&max_abs=255&dim=batch=1``), held to its types."""
     dims: dict[str, int] = {}
     max_abs = None
@@ -97,7 +97,7 @@ def settings_of(query: str, target: str) -> Settings:
         else:
             raise RefusedError(400, f"request: {name[:40]}={value[:80]} is not a setting; use the page of this server")
     chips_of(target)
-    return Settings(target, max_abs, dims)
+    return UploadSettings(target, max_abs, dims)
 
 
 def stated_length(headers: Mapping[str, str], most: int) -> int:
@@ -367,7 +367,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._owner.jobs.require_room()
         return length
 
-    def _asked(self) -> tuple[str, Settings]:
+    def _asked(self) -> tuple[str, UploadSettings]:
         """The name of an upload, and what its report is to be about."""
         name, _, query = self.path.removeprefix("/models/").partition("?")
         return safe_name(name), settings_of(query, self._owner.target)
