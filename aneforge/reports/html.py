@@ -176,10 +176,14 @@ class _Scale:
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for steps in ((1, 2, 5), (1, 3), (1,)):
             times = [step * 10.0**power for power in powers for step in steps]
-            shown = [(self.at(us), us_text(us)) for us in times if self.low <= us <= self.high]
+            shown = [(self.at(us), _tick(us)) for us in times if self.low <= us <= self.high]
             if len(shown) <= _MOST_TICKS:
                 break
         return shown
+
+
+def _tick(us: float) -> str:
+    return f"{us / 1000:g} ms" if us >= 300 else f"{us:g} µs"
 
 
 def _chip(report: Report, chip: ChipRow, place: int, change: int | None, scale: _Scale) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from aneforge.reports.document import Report
 from aneforge.reports.evaluation.section import section_head, section_heads, section_rows
 from aneforge.reports.rows import ChangeRow, ChipRow, FindingRow
 from aneforge.study.plan_files import DEVICES
-from aneforge.text import human_bytes, percent, plural
+from aneforge.text import human_bytes, percent
 
 _MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES, _MOST_MEASURED = 20, 8, 4, 30
 _MOST_COLUMNS = 8

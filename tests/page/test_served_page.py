@@ -245,6 +245,10 @@ def test_the_page_of_a_sweep_is_filtered(opened, swept, shots):
     page.select_option("#show", "notwhole")
     assert models(page) == ["detector.onnx", "bad.onnx"]
     assert page.inner_text("#count") == "2 of 3 models"
+    heads = page.locator("table:not(#matrix) thead th").all_inner_texts()
+    assert heads[3] == "wrong numbers"
+    assert page.locator("table:not(#matrix) tbody tr").first.locator("th, td").count() == len(heads)
+    assert page.locator("#matrix").bounding_box()["y"] < page.locator("table:not(#matrix)").bounding_box()["y"]
 
 
 def test_the_page_of_a_sweep_is_ordered(opened, swept):

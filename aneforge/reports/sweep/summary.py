@@ -158,14 +158,15 @@ def _pipes(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def page(table: Table) -> str:
     """The page as text."""
-    models = models_of_table(table)
+    models, chips = models_of_table(table), chips_of_table(table)
     return page_text(
         "aneforge.reports.sweep",
         "page.html",
         ("rows.js", "page.js"),
-        models=len(models),
+        title=f"{text.plural(len(models), 'model')} on {text.plural(len(chips), 'chip')}",
         failed=sum(bool(model.error) for model in models),
-        chips=chips_of_table(table),
+        chips=chips,
+        chip_heads=_CHIP_HEADS,
         **embedded(_matrix(table)),
     )
 
