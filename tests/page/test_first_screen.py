@@ -11,6 +11,7 @@ from aneforge.reports.answer import answers
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 PAGES = ("report.html", "unbounded.html", "encoder.html", "attention.html", "convnet.html", "empty.html")
+COMPARED = "against.html"
 OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -23,7 +24,7 @@ def violations(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (820, 1180), (1280, 900)])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, COMPARED])
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(opened, shots, name, width, height, scheme):
     page = opened(name, width=width, height=height, scheme=scheme)
     page.screenshot(path=str(shots / f"first-{name.partition('.')[0]}-{width}-{scheme}.png"))
@@ -79,8 +80,9 @@ def test_definitions_are_reached_by_keyboard_and_leave_with_escape(opened):
 def test_the_reason_and_the_change_are_one_click_away(opened):
     page = opened()
     page.get_by_role("link", name="the reason").click()
-    assert page.locator("details.finding[open]").count() >= 1
+    page.wait_for_selector("details.finding[open]")
     page.get_by_role("link", name="the change").click()
+    page.wait_for_selector("tr.target-flash")
     assert re.fullmatch(r"#change-\d+", page.evaluate("location.hash"))
 
 
@@ -127,6 +129,7 @@ def test_regions_are_a_graph_with_two_kinds_of_causes(opened, reports):
     assert page.locator("#map-view .edge").count() >= 2
     assert "Core ML would likely keep 5 more there" in page.locator("#map-summary").inner_text()
     page.locator("#map-view .direct").click()
+    page.wait_for_selector("#panel:not([hidden])")
     assert "Region 1 on the CPU" in page.locator("#panel-title").inner_text()
     page.select_option("#chip-select", "M5")
     assert page.locator("#map-view .box-of").count() == 0

@@ -290,6 +290,8 @@ def test_the_page_of_a_sweep_can_be_read_everywhere(opened, swept, shots, scheme
     page = opened(swept, scheme, width)
     page.locator("#matrix td.part").click()
     assert page.evaluate(CONTRAST) == []
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("a").count() == 0  # it links to nothing
     page.screenshot(path=shots / f"sweep-{scheme}-{width}.png", full_page=True)

@@ -104,4 +104,8 @@ function estimates(change, concerned = []) {
   const known = Object.entries(change.us).sort((one, two) => concerned.includes(two[0]) - concerned.includes(one[0]));
   return known.slice(0, 6).map(([name, us]) => `${label(name)} ${micro(us)} (${share(change.saved[name])})`).join(", ");
 }
-byId("why-list").append(...(findings.length ? data.reasons.map(reasonCard) : [el("p", {}, "Nothing: every operation is native on every chip.")]));
+// What is rewritten runs: it is no reason against a chip, and is folded.
+const isRewrite = (places) => findings[places[0]].grade === "decompose";
+const against = data.reasons.filter((places) => !isRewrite(places)), rewrites = data.reasons.filter(isRewrite);
+byId("why-list").append(...(against.length ? against.map(reasonCard) : [el("p", {}, "Nothing stands against it on any chip.")]));
+if (rewrites.length) byId("why-list").append(el("details", { id: "rewrites", class: "finding" }, el("summary", {}, `${plural(rewrites.length, "rewrite")}: operations that a chip lacks and that are made of others`), el("div", { class: "inside" }, rewrites.map(reasonCard))));
