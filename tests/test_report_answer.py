@@ -76,7 +76,7 @@ def test_what_nothing_runs_is_to_be_changed():
 def test_what_core_ml_would_keep_on_the_cpu_is_said():
     told = report(af.input((1, 8, 4, 4), name="x").relu(), "m1,m5", changes=0)
     assert {chip.likely for chip in told.chips} == {"none"}
-    assert by_key(told)["all"].act == "Core ML would likely keep it on the CPU"
+    assert by_key(told)["all"].act == "Core ML would likely keep it off the engine"
     told = report(af.input((1, 8, 4, 4), name="x").relu(), "m1,m5", changes=0, scope="direct_call")
     assert by_key(told)["all"].act == "Ship it"
 

@@ -114,8 +114,8 @@ def _words(
     why = f"{name}: {words}." if name else f"{words}." if words else ""
     if grade != "no" and lead.ops and lead.likely == "none" and report.scope in _PLACED:
         runtime = report.model.get("runtime") or "Core ML"
-        could = f"the engine of {lead.label} could take {lead.engine_ops:,} of {plural(lead.ops, 'operation')}"
-        return f"{runtime} would likely keep it on the CPU", f"{could}, {us_text(lead.us)} a call there.{faster}"
+        could = f"the engine of {lead.label} could run {lead.engine_ops:,} of {plural(lead.ops, 'operation')}"
+        return f"{runtime} would likely keep it off the engine", f"{could} in {us_text(lead.us)} a call.{faster}"
     if grade in ("yes", "programs"):
         count = report.model["operations"]
         whole = f"all {count:,} operations run" if count != 1 else "it runs"

@@ -128,7 +128,8 @@ def test_regions_are_a_graph_with_two_kinds_of_causes(opened, reports):
     assert page.locator("#map-view .direct").count() == 1
     assert page.locator("#map-view .edge").count() >= 2
     assert "Core ML would likely keep 5 more there" in page.locator("#map-summary").inner_text()
-    page.locator("#map-view .direct").click()
+    page.locator("#map-view .direct").focus()
+    page.keyboard.press("Enter")
     page.wait_for_selector("#panel:not([hidden])")
     assert "Region 1 on the CPU" in page.locator("#panel-title").inner_text()
     page.select_option("#chip-select", "M5")

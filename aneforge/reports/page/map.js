@@ -33,10 +33,12 @@ function regionGraph(regions, at) {
     const own = region.ops || [], isHost = region.device === "host";
     const kind = !isHost ? "engine" : own.some((op) => causeOf(ops[op], at) === "direct") ? "direct" : "follow", away = isHost ? 0 : own.filter((op) => moves(ops[op], at)).length;
     const below = `${plural(own.length, "operation")}${region.us === undefined ? "" : `, ${micro(region.us)}`}${away ? `; Core ML likely moves ${away}` : ""}`;
-    const box = svg("g", { class: `box-of ${kind}`, transform: `translate(${x(row)},${y(row)})` }, svg("rect", { width: WIDE, height: TALL, rx: 6 }), svg("text", { x: 10, y: 17 }, names(own)), svg("text", { class: "below", x: 10, y: 32 }, below));
-    box.addEventListener("click", () => openRegion({ region: region.number, us: region.us || 0, sources: own, host: isHost }));
+    const box = svg("g", { class: `box-of ${kind}`, role: "button", tabindex: 0, "aria-label": `${isHost ? "CPU" : "engine"}: ${names(own)}, ${below}`, transform: `translate(${x(row)},${y(row)})` }, svg("rect", { width: WIDE, height: TALL, rx: 6 }), svg("text", { x: 10, y: 17 }, names(own)), svg("text", { class: "below", x: 10, y: 32 }, below));
+    const open = () => openRegion({ region: region.number, us: region.us || 0, sources: own, host: isHost });
+    box.addEventListener("click", open);
+    box.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); } });
     return box;
   });
-  return svg("svg", { class: "map", viewBox: `0 0 660 ${16 + regions.length * STEP}`, width: 660, role: "img", "aria-label": `${plural(regions.length, "region")}: ${regions.slice(0, 12).map((region) => `${(region.ops || []).length} on the ${region.device === "host" ? "CPU" : "engine"}`).join(", then ")}` },
+  return svg("svg", { class: "map", viewBox: `0 0 660 ${16 + regions.length * STEP}`, width: 660, role: "group", "aria-label": `${plural(regions.length, "region")}: ${regions.slice(0, 12).map((region) => `${(region.ops || []).length} on the ${region.device === "host" ? "CPU" : "engine"}`).join(", then ")}` },
     svg("defs", {}, svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { class: "head", d: "M0,0L8,4L0,8z" }))), lines, boxes);
 }
