@@ -43,7 +43,7 @@ def is_rule(line: str) -> bool:
 
 
 def part(question: str, command: str, folder: str, keep: tuple[str, ...], status: int = 0) -> None:
-    """A question, the command that answers it, and paragraphs of its answer from a line that begins with one of ``keep``."""
+    """A question, the command that answers it, and paragraphs of its answer from a line that ``keep`` names."""
     print(f"\n{question}\n$ aneforge {command}")
     paragraphs = printed(command.split(), folder, status).strip().split("\n\n")
     for start in keep:
