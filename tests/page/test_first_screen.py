@@ -136,6 +136,17 @@ def test_regions_are_a_graph_with_two_kinds_of_causes(opened, reports):
     assert page.locator("#map-view .box-of").count() == 0
 
 
+def test_what_is_on_the_cpu_only_as_a_consequence_is_told_apart(opened):
+    page = opened("beside.html")
+    page.select_option("#chip-select", "m1")
+    assert "1 that the chip refuses, 1 as a consequence" in page.locator("#map-summary").inner_text()
+    assert "1 as a consequence" in page.locator("#map-view .direct").text_content()
+    page.locator("#map-view .direct").click()
+    page.wait_for_selector("#panel:not([hidden])")
+    assert page.locator("#panel .badge").all_inner_texts() == ["consequence", "refused"]
+    assert violations(page) == []
+
+
 WORDS = {
     r"nothing more is told": "riddle",
     r"one chip of each arithmetic": "riddle",

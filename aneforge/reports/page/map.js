@@ -31,8 +31,9 @@ function regionGraph(regions, at) {
   const names = (places) => { const own = places.map((place) => ops[place].name.slice(-24)); return own.length > 2 ? `${own[0]} and ${own.length - 1} more` : own.join(", "); };
   const boxes = regions.map((region, row) => {
     const own = region.ops || [], isHost = region.device === "host";
-    const kind = !isHost ? "engine" : own.some((op) => causeOf(ops[op], at) === "direct") ? "direct" : "follow", away = isHost ? 0 : own.filter((op) => moves(ops[op], at)).length;
-    const below = `${plural(own.length, "operation")}${region.us === undefined ? "" : `, ${micro(region.us)}`}${away ? `; Core ML likely moves ${away}` : ""}`;
+    const direct = isHost ? own.filter((op) => causeOf(ops[op], at) === "direct").length : 0;
+    const kind = !isHost ? "engine" : direct ? "direct" : "follow", away = isHost ? 0 : own.filter((op) => moves(ops[op], at)).length;
+    const below = `${plural(own.length, "operation")}${region.us === undefined ? "" : `, ${micro(region.us)}`}${away ? `; Core ML likely moves ${away}` : isHost && direct < own.length ? `; ${own.length - direct} as a consequence` : ""}`;
     const box = svg("g", { class: `box-of ${kind}`, role: "button", tabindex: 0, "aria-label": `${isHost ? "CPU" : "engine"}: ${names(own)}, ${below}`, transform: `translate(${x(row)},${y(row)})` }, svg("rect", { width: WIDE, height: TALL, rx: 6 }), svg("text", { x: 10, y: 17 }, names(own)), svg("text", { class: "below", x: 10, y: 32 }, below));
     const open = () => openRegion({ region: region.number, us: region.us || 0, sources: own, host: isHost });
     box.addEventListener("click", open);

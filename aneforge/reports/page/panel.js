@@ -76,7 +76,7 @@ function openLayer(at) {
 }
 function openRegion(item) {
   openPanel(`Region ${item.region} on the ${item.host ? "CPU" : "engine"}`, null, pairs([["time", micro(item.us)], ["operations", (item.sources || []).length]]),
-    el("ul", { class: "plain" }, (item.sources || []).slice(0, 200).map((at) => el("li", {}, opButton(at), ` ${ops[at].op}`))));
+    el("ul", { class: "plain" }, (item.sources || []).slice(0, 200).map((at) => el("li", {}, opButton(at), ` ${ops[at].op} `, !item.host ? null : causeOf(ops[at], state.chip) === "direct" ? badge("refused", "reject") : badge("consequence", "part")))));
 }
 
 // Links into the page.

@@ -2,9 +2,9 @@
 const markOf = (letter) => (letter === "n" ? "·" : letter);
 const chosenStatuses = new Set(Object.keys(STATUS));
 // Chips that treat every operation alike share a column.
-const columns = new Map();
+const odd = ops.filter((op) => /[^n]/.test(op.statuses)), columns = new Map();
 chips.forEach((chip, at) => {
-  const key = ops.map((op) => { const place = findingAt(op.number, chip.name); return op.statuses[at] + (place ?? ""); }).join();
+  const key = odd.map((op) => { const place = findingAt(op.number, chip.name); return op.statuses[at] + (place ?? ""); }).join();
   if (!columns.has(key)) columns.set(key, []);
   columns.get(key).push(at);
 });
@@ -49,7 +49,7 @@ const WORST = "rokhdn";
 function filterMatrix() {
   const query = byId("matrix-query").value.trim().toLowerCase();
   const folded = byId("matrix-differs").checked && !query;
-  let shown = ops.filter((op) => (!folded || [...op.statuses].some((letter) => letter !== "n")) && [...op.statuses].some((letter) => chosenStatuses.has(letter)) && (!query || `${op.name} ${op.op}`.toLowerCase().includes(query)));
+  let shown = (folded ? odd : ops).filter((op) => [...op.statuses].some((letter) => chosenStatuses.has(letter)) && (!query || `${op.name} ${op.op}`.toLowerCase().includes(query)));
   if (byId("matrix-order").value === "worst") {
     const weight = (op) => [...op.statuses].reduce((sum, letter) => sum + (5 - WORST.indexOf(letter)) ** 3, 0);
     shown = shown.map((op) => [weight(op), op]).sort((a, b) => b[0] - a[0] || a[1].number - b[1].number).map((pair) => pair[1]);
