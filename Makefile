@@ -160,8 +160,9 @@ $(VENV)-site/.installed: pyproject.toml
 	$(VENV)-site/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[site]'
 	@touch $@
 
-site: $(VENV)-site/.installed
+site: $(VENV)-site/.installed $(VENV)/.installed-onnx
 	$(PYTHON) tools/site_pages.py
+	$(BIN)/python tools/gallery.py
 	$(VENV)-site/bin/zensical build --clean --strict
 	@echo "Read it: open site/index.html."
 	@echo "The search needs a server: $(PYTHON) -m http.server --bind 127.0.0.1 --directory site 8000, then http://127.0.0.1:8000"

@@ -1238,31 +1238,31 @@ def one(kind, *, type_=MAP, **attrs):
         (
             one("softmax", axes=(2,)),
             "h11",
-            "starts at family A13; this target is A11Legacy",
+            "starts with the M1 and the A14 Bionic; this chip is older",
             "Softmax is not supported by this ANE architecture",
         ),
         (
             one("instance_norm", axes=(3, 4), epsilon=0.0),
             "h12",
-            "starts at family A13; this target is A12",
+            "starts with the M1 and the A14 Bionic; this chip is older",
             "InstanceNorm layer not supported for this ANE architecture",
         ),
         (
             one("sin"),
             "h14",
-            "anec.sin starts at family A15; this target is A14",
+            "anec.sin starts with the M3 and the A16 Bionic; this chip is older",
             "This platform doesn't support Neuron Sin",
         ),
         (
             one("reduce_sum", type_=TensorType((1, 1, 1, 6, 6)), axes=(2,)),
             "m9",
-            "starts at family A13; this target is A11Legacy",
+            "starts with the M1 and the A14 Bionic; this chip is older",
             None,
         ),
         (
             one("global_arg_min_max", type_=TensorType((1, 1, 8, 6, 1)), axis=4, mode="Max"),
             "h13",
-            "starts at family A15; this target is A13",
+            "starts with the M3 and the A16 Bionic; this chip is older",
             None,
         ),
     ],
@@ -1311,7 +1311,7 @@ def test_a_clear_byte_refuses_whatever_the_family():
     module = b.done(b.op("resample", x, grid, background_value=0.0, **names))
     run(module, "h14", "check-floors")
     words = "affine transform is not supported on this architecture"
-    assert "anec.resample starts at family A14" in refused(module, "h13", "check-floors", words)
+    assert "anec.resample starts with the M2 and the A15 Bionic" in refused(module, "h13", "check-floors", words)
     assert "Resample: the layer needs the support byte texture_engine (0x81d)" in refused(
         module, "u1", "check-floors", words
     )  # no family: no floor (U31)
@@ -1338,7 +1338,7 @@ def test_constant_and_replicated_padding_need_nothing():
 def test_what_a_pass_legalises_is_not_refused():
     b = Build()
     module = b.done(b.resize(b.input(1, 1, 2, 3, 4), 6, 8))
-    assert "starts at family A13" in refused(
+    assert "starts with the M1 and the A14 Bionic" in refused(
         module.clone(), "h11", "check-floors", "failed to map resize layer on this arch"
     )
     run(module, "h11", *LEGALISATION)

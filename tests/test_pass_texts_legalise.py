@@ -627,7 +627,7 @@ LEGALISE = [
         "check-floors",
         "and not before",
         SINE,
-        refused="anec.sin starts at family A15; this target is A13",
+        refused="anec.sin starts with the M3 and the A16 Bionic; this chip is older",
         reject="This platform doesn't support Neuron Sin",
     ),
     Case(

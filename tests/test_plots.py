@@ -59,7 +59,7 @@ def made(times, call=100.0, names=None, places=None, bounds=BOUNDS, chip="m5"):
         for number, us in enumerate(times)
     )
     us = sum(times) + call
-    return replace(real(), us=us, interval=(us * 0.8, us * 1.3), layers=layers, basis=basis_of(chip))
+    return replace(real(), us=us, interval=(us * 0.8, us * 1.3), layers=layers, basis=basis_of(chip), copies_us=0.0)
 
 
 def scattered(count, seed=0):
@@ -288,12 +288,19 @@ def test_many_layers_lie_end_to_end_on_lines(count):
         name = hover(bar).split(":")[0]
         taken[name] = taken.get(name, 0.0) + end - start
     assert isclose(end, found.us, rel_tol=1e-4)
-    assert taken["the call around the engine"] == pytest.approx(100.0, abs=1e-4 * found.us)
+    assert taken["starting the call"] == pytest.approx(100.0, abs=1e-4 * found.us)
     assert len(taken) == count + 1
     for layer in found.layers:
         assert taken[f"layer {layer.number}"] == pytest.approx(layer.us, abs=1e-4 * found.us)
     longest = max(found.layers, key=lambda layer: layer.us)
     assert longest.sources[0] in picture.words("label")
+
+
+def test_copies_are_a_piece_of_the_call():
+    found = replace(made([30.0, 10.0]), copies_us=25.0)
+    assert [(span.kind, span.us) for span in found.spans()][:2] == [("call", 75.0), ("copies", 25.0)]
+    assert sum(span.us for span in found.spans()) == pytest.approx(found.us)
+    assert Picture(timeline_svg(found, "copies")).words("label") == ["the call", "copies", "conv_0", "conv_1"]
 
 
 def test_a_long_time_has_room_for_its_ticks():

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import gallery
 import pytest
 import site_pages
 
@@ -63,6 +64,18 @@ def test_a_link_to_nothing_is_an_error_that_names_it(tmp_path):
     (root / "docs" / "index.md").write_text("[gone](guide/b.md)", encoding="utf-8")
     with pytest.raises(site_pages.SiteError, match=r"docs/index\.md: link to guide/b\.md, which is not a file"):
         site_pages.gather(tmp_path / "pages", root)
+
+
+def test_the_gallery_writes_a_report_for_each_row_and_links_it(tmp_path):
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if "`aneforge report" in line]
+    named = [row["model"] for row in gallery.ROW.finditer(text)]
+    assert len(named) == len(rows) >= 5
+    assert all((ROOT / name).is_file() for name in named)
+    (tmp_path / "gallery.md").write_text("\n".join(row for row in rows if "attention.plist" in row), encoding="utf-8")
+    (file,) = gallery.write(tmp_path)
+    assert file.stat().st_size > 10_000
+    assert '<a href="gallery/attention.html">' in (tmp_path / "gallery.md").read_text(encoding="utf-8")
 
 
 class Page(HTMLParser):

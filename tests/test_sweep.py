@@ -21,7 +21,7 @@ from aneforge.reports import report
 from aneforge.reports.sweep import compare, merge, sweep
 from aneforge.reports.sweep.plan import Shard, guess_operations, models_of
 from aneforge.reports.sweep.run import Progress
-from aneforge.reports.sweep.summary import chips_of_table, markdown, models_of_table, summary
+from aneforge.reports.sweep.summary import chips_of_table, markdown, models_of_table, short_names, summary
 from aneforge.reports.sweep.table import COLUMNS, Table, read_table
 from aneforge.reports.sweep.task import NEEDED, graph_key, rows_of
 
@@ -455,3 +455,10 @@ def test_a_task_says_that_its_file_is_not_where_the_worker_is(home):
     from aneforge.reports.sweep.task import run
 
     assert run({"place": "elsewhere.onnx", "file": "elsewhere.onnx"}, lambda graph: NEEDED) == {"missing": True}
+
+
+def test_names_on_the_page_of_a_sweep_are_short():
+    assert short_names(["/a/b/c.onnx", "/a/b/d/e.onnx"]) == ["c.onnx", "d/e.onnx"]
+    assert short_names(["/a/b/c.onnx"]) == ["c.onnx"]
+    assert short_names(["c.onnx", "d.onnx"]) == ["c.onnx", "d.onnx"]
+    assert short_names([]) == []

@@ -35,7 +35,7 @@ class Shot:
 
 
 SHOTS = {
-    "report.png": Shot(),
+    "report.png": Shot(width=1180, height=900),
     "report-why.png": Shot(section="why", before="document.querySelector('#why details').open = true"),
     "report-program.png": Shot(section="placed", width=1200),
 }
@@ -64,6 +64,8 @@ def take(folder: Path) -> list[Path]:
             page = opened.new_page(viewport={"width": shot.width, "height": shot.height}, color_scheme="light")
             page.goto(page_file.as_uri())
             page.wait_for_selector("html[data-ready]")
+            if shot.section:  # the bar that stays in view would lie over the picture
+                page.evaluate("document.getElementById('choose').style.position = 'static'")
             if shot.before:
                 page.evaluate(shot.before)
             (page.locator(f"#{shot.section}") if shot.section else page).screenshot(path=folder / file)

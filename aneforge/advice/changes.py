@@ -286,13 +286,19 @@ def ends_outside(bench: Workbench) -> Iterator[Proposal]:
             outside=tuple(nodes),
             family="ends",
             cause="crossings",
-            what=f"compute {plural(len(nodes), 'op')} before or after the call: "
-            f"{', '.join(ops)} in it cut{'s' if len(ops) == 1 else ''} the model",
+            what=f"move {_and_more(list(ops), len(nodes))} out of the model: the app computes "
+            f"{'it' if len(nodes) == 1 else 'them'} before or after the call",
             nodes=tuple(bench.names[node.uid] for node in nodes),
             how=_OUTSIDE,
             numbers="the caller computes what is left out",
             most={chip: estimate.us - longest},
         )
+
+
+def _and_more(ops: Sequence[str], count: int) -> str:
+    """The kinds of ops that cut, and how many other ops go with them."""
+    others = count - len(ops)
+    return ", ".join(ops) if others <= 0 else f"{', '.join(ops)} and {plural(others, 'more op')}"
 
 
 def _cutting(split: Partition) -> list[Tensor]:

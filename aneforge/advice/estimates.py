@@ -257,7 +257,9 @@ def _row(estimate: Estimate) -> tuple[object, ...]:
     numbers = (estimate.us, *estimate.interval, estimate.engine_us)
     energy = "?" if estimate.energy_mj is None else f"{estimate.energy_mj:.2f}"
     basis = estimate.basis
-    source = f"fitted to {basis.rows} rows" if basis.fitted else f"by law, factors of {basis.taken_from}"
+    source = (
+        f"fitted to {text.plural(basis.rows, 'row')}" if basis.fitted else f"by law, factors of {basis.taken_from}"
+    )
     return basis.label, *map(_whole, numbers), energy, next(iter(estimate.shares()), "-"), source
 
 

@@ -160,7 +160,8 @@ def likely_cut(study: Study) -> dict[str, PricedChange]:
         name="likely cut",
         kind="cut",
         cause="crossings",
-        what=f"cut as {label} would likely do it: {len(moved):,} operations on another device than by the rules",
+        what=f"cut as {label} would likely do it: {plural(len(moved), 'operation')} on another device than by the "
+        "rules",
         nodes=tuple(moved),
         how=f"placed by what was seen of {label}, compiled and estimated",
         numbers="the host computes in float32",

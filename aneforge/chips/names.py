@@ -457,6 +457,16 @@ def _is_plain(product: str) -> bool:
     return True
 
 
+@cache
+def first_chips(family: Family8) -> str:
+    """The first Mac and the first phone of a compiler family or a later one. Its label reads like another chip's."""
+    firsts = []
+    for letter in "MA":
+        own = (target(name) for name in _products(letter))
+        firsts.append(next((chip for chip in own if chip.family8 is not None and chip.family8 >= family), None))
+    return " and the ".join(chip.product for chip in firsts if chip is not None) or f"family {family.name}"
+
+
 def _range(part: str, option: str) -> list[str]:
     first, last = (end.strip() for end in part.split("..", 1))
     start, end = _END.fullmatch(first), _END.fullmatch(last)

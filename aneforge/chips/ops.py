@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 from aneforge.chips import store
 from aneforge.chips.evidence import Fact, fact
 from aneforge.chips.families import MIN_FAMILY, Family, Family8, as_family, as_family8
+from aneforge.chips.names import first_chips
 from aneforge.errors import UnknownNameError, nearest
 
 Status = Literal["native", "decompose", "reject"]
@@ -163,9 +164,12 @@ def _below_a13(name: str) -> Fact[str]:
         return fact({**stated, "v": status}, about=about)
     lowered = lowered_to(name) or _first_of_unit().get(name)
     if lowered is None:
-        return fact({**stated, "v": "reject", "note": "no backend op is known for it below A13"}, about=about)
+        return fact(
+            {**stated, "v": "reject", "note": f"no backend op is known for it before the {first_chips(Family8.A13)}"},
+            about=about,
+        )
     floor, value = lowered.floor, "native" if lowered.native_on(Family8.A11Legacy) else "reject"
-    note = f"{lowered.name} starts at family {Family8(floor.value).name}"
+    note = f"{lowered.name} starts with the {first_chips(Family8(floor.value))}"
     return Fact(value, floor.source, floor.confidence, about, note)
 
 

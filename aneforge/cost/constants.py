@@ -19,6 +19,7 @@ from aneforge.chips.evidence import Fact, fact
 from aneforge.chips.names import resolve
 from aneforge.cost.calls import CONVERTED, Constants
 from aneforge.errors import AneforgeError
+from aneforge.text import plural
 
 # How the constants of a chip follow from what is published of it: operations per second, memory bandwidth, and
 # whether it is in a phone or a Mac.
@@ -325,7 +326,7 @@ def _rule(product: str, source: str, share: float, rows: int) -> str:
     if share != 1.0:
         return f"an engine of one core, {share:g} of the {product}'s (U59): {published} by the common laws"
     if rows:
-        return f"{published} by the common laws, and factors fitted to its {rows} measurements"
+        return f"{published} by the common laws, and factors fitted to its {plural(rows, 'measurement')}"
     return f"{published} by the common laws, with the measured factors of the {source}"
 
 
@@ -351,7 +352,7 @@ def _shared(document: dict[str, Any], key: str) -> Fact[float]:
     if not informed:
         start = document["starts"][key]
         return Fact(value, (), "inferred", f"{key} of all chips", f"no measurement determines it: {start}")
-    return Fact(value, _SOURCE, "inferred", f"{key} of all chips", f"fitted to {informed} measurements")
+    return Fact(value, _SOURCE, "inferred", f"{key} of all chips", f"fitted to {plural(informed, 'measurement')}")
 
 
 def _stated(document: dict[str, Any], key: str, record: dict[str, Any]) -> Fact[float]:

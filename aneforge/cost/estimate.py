@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import Any
@@ -89,6 +89,18 @@ class PartEstimate:
 
 
 @dataclass(frozen=True)
+class CallSpan:
+    """A piece of a call's time."""
+
+    kind: str
+    """``call``, ``copies``, ``layer``, ``crossing`` (into ``part``) or ``host``."""
+    us: float
+    part: PartEstimate | None = None
+    """The region that it belongs to, of a split model."""
+    layer: LayerEstimate | None = None
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Microseconds of one call, between two that hold eight times of ten, and what they rest on."""
 
@@ -105,6 +117,8 @@ class Estimate:
     """What changing devices and handing tensors over costs between the parts."""
     crossings: int = 0
     """How often the device changes."""
+    copies_us: float = 0.0
+    """Of one program: what copying its inputs and outputs takes of the call."""
 
     @property
     def host_us(self) -> tuple[float, float]:
@@ -185,6 +199,24 @@ class Estimate:
             return None
         return watts.value.zeros * self.engine_us / 1000, watts.value.random * self.engine_us / 1000
 
+    def spans(self) -> Iterator[CallSpan]:
+        """What a call consists of, in order: starting it, copies, layers, and of a split model what the host computes
+        and the changes of device. Their times add up to the call's."""
+        if not self.parts:
+            around = max(0.0, self.us - self.engine_us)
+            copies = min(around, max(0.0, self.copies_us))
+            yield CallSpan("call", around - copies)
+            yield CallSpan("copies", copies)
+            yield from (CallSpan("layer", layer.us, layer=layer) for layer in self.layers)
+            return
+        before = self.parts[0].device
+        for part in self.parts:
+            if part.device != before:
+                yield CallSpan("crossing", self.crossings_us / max(1, self.crossings), part)
+            before = part.device
+            inside = [CallSpan("host", part.us)] if part.program is None else part.program.spans()
+            yield from (replace(span, part=part) for span in inside)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "us": self.us,
@@ -226,8 +258,11 @@ def estimate_program(
     basis = with_copies(basis_of(target or program.target), copy_gbs)
     layers = _side_by_side(_alone(program, basis, scope in CONVERTED), program.steps)
     calls = _calls(program, scope)
-    us = float(call_us(scope, fsum(layer.us for layer in layers), ports_of(program, stay), basis.constants, calls))
-    return Estimate(us, basis.interval(us, scope, _shares(us, layers)), scope, layers, calls, basis)
+    engine_us, known = fsum(layer.us for layer in layers), basis.constants
+    us = float(call_us(scope, engine_us, ports_of(program, stay), known, calls))
+    copies_us = us - float(call_us(scope, engine_us, Ports(0.0, 0.0), known, calls))
+    interval = basis.interval(us, scope, _shares(us, layers))
+    return Estimate(us, interval, scope, layers, calls, basis, copies_us=copies_us)
 
 
 def _shares(us: float, layers: Sequence[LayerEstimate]) -> CallShares:

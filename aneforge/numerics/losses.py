@@ -110,8 +110,8 @@ class Step(NamedTuple):
 
 
 def losses_of(step: Step) -> Iterator[Risk]:
-    """What an op can lose. Behind a loss nothing more is told, but for what is lost of small numbers too: products
-    that are dropped, and copies that end at 4094."""
+    """What an op can lose. An op that reads a lost number is not listed again, but for what is lost of small numbers
+    too: products that are dropped, and copies that end at 4094."""
     op = step.op
     yield from _dropped_products(step)
     known = list(_clamped(step))
@@ -238,7 +238,7 @@ def _overflow(limit: float, what: str, hint: str) -> Callable[[Step], Iterator[R
 def _gained(step: Step) -> Iterator[Risk]:
     if step.value.special and is_summed_before_a_table(step.op):
         yield _risk(step, "overflow", step.read[0].size, CEILING,
-                    "in front of a table the accumulators add, and end at 32768: softplus breaks near 10.4",
+                    "a sum in front of a table is infinite from 32768 on",
                     "clip the exponent, or use the function for large arguments")  # fmt: skip
     elif step.value.special:
         factor = abs(float(step.op.attrs.get("gain", 1.0))) * (step.read[1].size if len(step.read) > 1 else 1.0)

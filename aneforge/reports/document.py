@@ -11,6 +11,7 @@ from typing import Any
 from aneforge import text
 from aneforge.chips.assumed import fact_label
 from aneforge.compiler.passes import PASSES
+from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
 from aneforge.files import written_file
 from aneforge.reports.rows import (
@@ -72,6 +73,8 @@ class Report:
     """What other forms of the weights would make of it."""
     stored_note: str = ""
     """Which forms were left out."""
+    estimates: Mapping[str, Estimate] = field(default_factory=dict, repr=False, compare=False)
+    """The estimates behind the rows, which drawings are made from; a report that was read back has none."""
     version: str = __version__
     """The aneforge that gathered it."""
     source: Path | None = field(default=None, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from aneforge.advice.stored import DEFAULT_STORAGES, FP16, StoredForm, stored_ev
 from aneforge.chips.chip import Target
 from aneforge.chips.names import chip_label, in_reading_order, resolve, with_label
 from aneforge.chips.names import target as target_of
+from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.formats.arguments import Chips, Source, model_name
 from aneforge.graph.tensor import Tensor
@@ -33,15 +34,18 @@ from aneforge.reports.rows import (
     ChangeRow,
     ChipRow,
     DivergenceRow,
+    LoadRow,
     MeasuredRow,
     MeasuredTable,
     OpRow,
     ProgramRow,
     RiskRow,
+    SpanRow,
     StoredRow,
     short,
 )
 from aneforge.study.checking import Check
+from aneforge.study.lifecycle import STEADY, ChipLifecycle, Lifecycle
 from aneforge.study.pairwise import Comparisons, Divergence
 from aneforge.study.partition import Partition
 from aneforge.study.plan import plan_of_partition
@@ -104,7 +108,7 @@ def divergence_rows(study: Study, max_abs: float | None) -> tuple[tuple[Divergen
     rows = [_divergence_row(reference, entries, causes, numbers) for (causes, _), entries in alike.items()]
     names = ", ".join(chip_label(name) for name, _ in others)
     left_out = [chip_label(name) for name, _ in chips[1:] if name not in dict(others)]
-    note = f"{chip_label(reference)} against {names}: one chip of each arithmetic that products have"
+    note = f"{chip_label(reference)} against {names}; the other chips compute as one of these"
     if left_out:
         note += f", without {', '.join(left_out)}, since the model is large"
     return tuple(rows), f"{note}.{unlooked}"
@@ -340,12 +344,17 @@ def report(
         step("writing down the programs")
         programs, places = program_rows(splits, estimates, by_name)
         ops = op_rows(operations, checked, splits)
+        name = str(_model(model, study)["name"])
+        lives = Lifecycle(study, name)
         return Report(
             model=_model(model, study),
             scope=study.scope,
             max_abs=max_abs,
             chips=tuple(
-                _with_products(_chip_row(name, checked, splits[name], estimates, places.get(name), programs), products)
+                _with_products(
+                    _chip_row(name, checked, splits[name], estimates, places.get(name), programs, lives[name]),
+                    products,
+                )
                 for name, products in _other_products(study.chips).items()
             ),
             ops=ops,
@@ -362,6 +371,7 @@ def report(
             measured=None if measured is None else overlay(*measured, splits, ops),
             accuracy=accuracy,
             source=Path(model) if isinstance(model, (str, Path)) else None,
+            estimates=dict(estimates),
         )
 
 
@@ -416,6 +426,7 @@ def _chip_row(
     estimates: Estimates,
     place: int | None,
     programs: Sequence[ProgramRow],
+    life: ChipLifecycle,
 ) -> ChipRow:
     counts = {grade: count for grade, count in checked[name].counts.items() if count}
     row = ChipRow(
@@ -428,6 +439,7 @@ def _chip_row(
         checked.partitions[name].on_engine,
         counts,
         place,
+        older=not split.target.meets_floor,
     )
     if name not in estimates:
         return replace(row, refused=with_label(str(estimates.refused[name]), split.target, chip_label(name)))
@@ -446,5 +458,19 @@ def _chip_row(
         bandwidth=short(estimate.roof.bandwidth),
         layer_us=tuple(short(layer.us) for layer in estimate.layers),
         layer_bounds="".join(_BOUNDS.get(layer.bound, "d") for layer in estimate.layers),
+        spans=tuple(_span_rows(estimate)),
+        macs=short(sum(layer.flops for layer in estimate.layers) / 2),
+        traffic=short(sum(layer.traffic for layer in estimate.layers)),
+        loads=tuple(LoadRow(one.stage, one.words, one.basis) for one in life.stages if one.stage != STEADY),
         **{key: int(stats.get(key, 0)) for key in ("weight_bytes", "peak_l2", "l2_bytes", "memory_bytes")},
     )
+
+
+def _span_rows(estimate: Estimate) -> Iterator[SpanRow]:
+    """What takes time beside the layers."""
+    before = 0
+    for span in estimate.spans():
+        if span.kind == "layer":
+            before += 1
+        elif span.us > 0:
+            yield SpanRow(span.kind, _of_call(span.us), before, None if span.part is None else span.part.number)

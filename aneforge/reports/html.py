@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from aneforge.cost.calls import SCOPES
+from aneforge.reports.answer import KINDS, LINES, OTHERS, Headline, answers, asks_for_range, joined, line_of, us_text
 from aneforge.reports.document import Report
 from aneforge.reports.evaluation.section import section_head, section_heads, section_rows
 from aneforge.reports.pages import embedded, page_text
-from aneforge.reports.plots.roofline import ABOVE_PEAK, ABOVE_SLOPE
 from aneforge.reports.rows import ChipRow
 from aneforge.text import human_bytes, plural
 
-_SCRIPTS = ("theme.js", "rows.js", "base.js", "verdicts.js", "program.js", "tables.js", "panel.js")
+_SCRIPTS = (
+    "theme.js",
+    "rows.js",
+    "base.js",
+    "first.js",
+    "reasons.js",
+    "map.js",
+    "program.js",
+    "tables.js",
+    "panel.js",
+)
 _SECTIONS = (
     ("verdicts", "Verdicts"),
-    ("matrix", "Operations by chips"),
     ("why", "Why not"),
-    ("placed", "The program"),
-    ("limits", "Time and memory"),
     ("help", "What if"),
+    ("matrix", "Operations by chips"),
+    ("placed", "The program"),
+    ("limits", "Drawings"),
     ("numbers", "Numbers"),
     ("accuracy", "Accuracy"),
     ("weights", "Weights"),
@@ -32,27 +44,37 @@ _SECTIONS = (
     ("provenance", "Provenance"),
 )
 _COLUMNS = (
-    ("label", "chip"),
-    ("verdict", "runs"),
-    ("engine", "on the engine"),
-    ("likely", "likely given"),
-    ("us", "time"),
-    ("span", "between"),
-    ("energy", "mJ"),
-    ("mostly", "mostly"),
-    ("basis", "basis"),
+    ("label", "chip", ""),
+    ("verdict", "runs", "runs"),
+    ("likely", "Core ML", "likely"),
+    ("us", "time", "time"),
+    ("span", "", ""),
+    ("after", "best change", "after"),
 )
+_MOST_TICKS = 5
+_MOST_DRAWN = 4_000
+"""Layers, of all chips together, that are drawn in a page; ``aneforge plot`` draws any."""
 
 
 def page(report: Report) -> str:
     """The page as text."""
-    scale = _Scale(report)
+    scale, said = _Scale(report), list(answers(report))
+    model_runtime = report.model.get("runtime") or "Core ML"
+    document = report.to_json() | {
+        "answers": [answer.to_json() for answer in said],
+        "terms": terms(),
+        "drawings": dict(_drawings(report)),
+        "kinds": KINDS,
+    }
     return page_text(
         "aneforge.reports",
         "page.html",
         _SCRIPTS,
         model=report.model,
-        answer=_answer(report),
+        answers=said,
+        plain=plain,
+        choices=list(_choices(report, said)),
+        terms=terms(),
         sizes=_sizes(report),
         scope=SCOPES.get(report.scope, report.scope),
         sections=[row for row in _SECTIONS if row[0] not in ("measured", "accuracy") or getattr(report, row[0])],
@@ -60,45 +82,62 @@ def page(report: Report) -> str:
         if report.accuracy is None
         else (section_head(report.accuracy), list(section_rows(report.accuracy))),
         accuracy_heads=section_heads(),
-        chip_columns=_COLUMNS,
-        right=("us", "engine", "energy"),
-        chips=[_chip(chip, scale) for chip in report.chips],
-        scale=scale.words,
-        above_slope=ABOVE_SLOPE,
-        above_peak=ABOVE_PEAK,
-        **embedded(report.to_json()),
+        chip_columns=[(key, model_runtime if key == "likely" else title, name) for key, title, name in _COLUMNS],
+        right=("us",),
+        groups=list(_groups(report, scale)),
+        scale=scale,
+        **embedded(document),
     )
 
 
-_OTHERWISE = {
-    "wrong": "whole with numbers that can be wrong on",
-    "programs": "in several programs on",
-    "part": "in part on",
-    "unknown": "nobody knows of",
-    "no": "not at all on",
-}
-"""What the first sentence says of chips that do not simply run it, by the grade of the verdict."""
+@cache
+def terms() -> dict[str, str]:
+    """What the words of the page mean, in a sentence or two each."""
+    return json.loads((files("aneforge.reports") / "page" / "terms.json").read_text(encoding="utf-8"))
 
 
-def _answer(report: Report) -> tuple[str, str]:
-    """Where it runs, and how long that takes."""
-    count = len(report.chips)
-    grades = Counter(chip.grade for chip in report.chips)
-    if grades["yes"] == count:
-        sentence = "It runs whole on the engine of " + ("this chip" if count == 1 else f"all {count} chips")
-    elif grades["no"] == count:
-        sentence = "No part of it runs on the engine of " + ("this chip" if count == 1 else f"these {count} chips")
-    else:
-        sentence = f"It runs whole on the engine of {grades['yes']} of {count} chips"
-        sentence += "".join(f", {words} {grades[grade]}" for grade, words in _OTHERWISE.items() if grades[grade])
-    known = [chip for chip in report.chips if chip.us is not None]
-    sold = [chip for chip in known if chip.label != chip.target] or known  # products before names of the compiler
-    timed = sorted(sold, key=lambda chip: chip.us or 0)
-    if not timed:
-        return sentence, ""
-    fast, slow = timed[0], timed[-1]
-    times = _us(fast.us) if fast is slow else f"{_us(fast.us)} ({fast.label}) to {_us(slow.us)} ({slow.label})"
-    return sentence, f"; a call takes {times} by estimate"
+def _choices(report: Report, said: Sequence[Headline]) -> Iterator[tuple[str, list[Headline]]]:
+    """What the page can be about: groups of chips, and chips by their line."""
+    count = len(said) - len(report.chips)
+    groups, chips = list(said[:count]), list(zip(report.chips, said[count:], strict=True))
+    if groups:
+        yield "Groups", groups
+    for line in (*LINES, OTHERS):
+        own = [answer for chip, answer in chips if line_of(chip) == line]
+        if own:
+            yield line, own
+
+
+def _groups(report: Report, scale: _Scale) -> Iterator[dict[str, Any]]:
+    """The chips by line of products, those from before the published rules in a group that is folded."""
+    best = {answer.key: answer.change for answer in answers(report)}
+    rows = [
+        (line_of(chip), chip.older, _chip(report, chip, place, best[chip.name], scale))
+        for place, chip in enumerate(report.chips)
+    ]
+    are_mixed = len({older for _, older, _ in rows}) > 1
+    for line in (*LINES, OTHERS):
+        for older in (False, True):
+            chips = [row for own, is_older, row in rows if (own, is_older) == (line, older)]
+            if chips:
+                key = line.split()[0].casefold()
+                yield {"key": key, "line": line, "folded": older and are_mixed, "chips": chips}
+
+
+def _drawings(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """By chip, its call along time and its layers under the roofline, as ``aneforge plot`` draws them."""
+    from aneforge.reports.plots import roofline_svg, timeline_svg
+
+    left = _MOST_DRAWN
+    for chip in report.chips:
+        estimate = report.estimates.get(chip.name)
+        if estimate is not None and len(estimate.layers) <= left:
+            left -= len(estimate.layers)
+            shown = {chip.label: estimate}
+            yield (
+                chip.name,
+                [timeline_svg(shown, "One call along time"), roofline_svg(shown, "Layers by what bounds them")],
+            )
 
 
 def _sizes(report: Report) -> str:
@@ -120,58 +159,77 @@ def _asked(model: Mapping[str, Any]) -> str:
 
 
 class _Scale:
-    """Times of very different chips on one line: by their logarithm."""
+    """Times of very different chips on one axis: by their logarithm."""
 
     def __init__(self, report: Report) -> None:
         ends = [end for chip in report.chips if chip.us is not None for end in (chip.us, *chip.interval) if end > 0]
-        self.low, self.high = (min(ends), max(ends)) if ends else (1.0, 10.0)
+        low, high = (min(ends), max(ends)) if ends else (1.0, 10.0)
+        self.low, self.high = low / 1.1, high * 1.1
 
     def at(self, us: float) -> float:
         """The place of a time, in percent."""
-        if self.high <= self.low or us <= 0:
-            return 0.0
-        return round(100 * math.log(us / self.low) / math.log(self.high / self.low), 2)
+        return round(100 * math.log(max(us, self.low) / self.low) / math.log(self.high / self.low), 2)
 
     @property
-    def words(self) -> str:
-        return f"from {_us(self.low)} to {_us(self.high)} by factors"
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round times along the axis, as many as can be read."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        for steps in ((1, 2, 5), (1, 3), (1,)):
+            times = [step * 10.0**power for power in powers for step in steps]
+            shown = [(self.at(us), _tick(us)) for us in times if self.low <= us <= self.high]
+            if len(shown) <= _MOST_TICKS:
+                break
+        return shown
 
 
-def _chip(chip: ChipRow, scale: _Scale) -> dict[str, Any]:
+def _tick(us: float) -> str:
+    return f"{us / 1000:g} ms" if us >= 300 else f"{us:g} µs"
+
+
+def _chip(report: Report, chip: ChipRow, place: int, change: int | None, scale: _Scale) -> dict[str, Any]:
+    risks = [row for row in report.findings if row.grade == "risk" and chip.name in row.chips]
     row: dict[str, Any] = {
+        "place": place,
         "anchor": _anchor(chip.name),
         "label": chip.label,
         "target": chip.target,
         "also": ", ".join(chip.also),
         "grade": chip.grade,
-        "runs": chip.verdict.partition(":")[0],
+        "runs": KINDS.get(chip.grade, chip.verdict),
+        "programs": chip.verdict.partition(",")[0] if chip.grade == "programs" else "",
+        "asks": bool(risks) and all(map(asks_for_range, risks)),
+        "wrong": bool(risks) and chip.grade == "part",
         "on_engine": f"{chip.engine_ops:,} of {chip.ops:,}",
         "likely": chip.likely,
         "us": chip.us,
         "basis_measured": chip.basis_measured,
-        "refused": chip.refused,
+        "refused": plain(chip.refused),
     }
     if chip.us is None:
         return row
     low, high = chip.interval
+    after = None if change is None else report.changes[change]
     return row | {
-        "time": _us(chip.us),
+        "time": us_text(chip.us),
         "low": scale.at(low),
         "high": scale.at(high),
         "at": scale.at(chip.us),
-        "between": f"between {_us(low)} and {_us(high)}",
-        "energy": "?" if chip.energy_mj is None else f"{chip.energy_mj:.3g}",
-        "mostly": max(chip.shares, key=chip.shares.__getitem__, default=""),
-        "basis_word": "fitted" if chip.basis_measured else "by law",
+        "between": joined(us_text(low), us_text(high)),
+        "after": "" if after is None else us_text(after.us[chip.name]),
+        "change": change,
+        "what": "" if after is None else after.what,
     }
+
+
+_KEY = r"[A-Z][A-Z.]*\d+(-\d+)?"
+_KEYS = re.compile(rf" ?\[(measured|decoded|predicted|inferred|published|unknown)[^\]]*\]| ?\(({_KEY}[;, ]*)+\)")
+
+
+def plain(words: str) -> str:
+    """Prose without the keys of sources and choices."""
+    return _KEYS.sub("", words)
 
 
 def _anchor(name: str) -> str:
     """The end of a link to a chip, however its name was spelled: ``chip-m1-pro``."""
     return f"chip-{re.sub(r'[^a-z0-9]+', '-', name.casefold())}"
-
-
-def _us(us: float | None) -> str:
-    if us is None:
-        return "?"
-    return f"{us / 1000:,.3g} ms" if us >= 10_000 else f"{us:,.0f} µs"

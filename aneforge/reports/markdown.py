@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aneforge.compiler.legal.findings import BASES
+from aneforge.reports.answer import answers
 from aneforge.reports.commonmark import code, inert, table_row
 from aneforge.reports.document import Report
 from aneforge.reports.evaluation.section import section_head, section_heads, section_rows
 from aneforge.reports.rows import ChangeRow, ChipRow, FindingRow
 from aneforge.study.plan_files import DEVICES
-from aneforge.text import human_bytes, percent, plural
+from aneforge.text import human_bytes, percent
 
 _MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES, _MOST_MEASURED = 20, 8, 4, 30
 _MOST_COLUMNS = 8
@@ -35,15 +36,11 @@ def markdown(report: Report) -> str:
 
 
 def _head(report: Report) -> Iterator[str]:
-    """The block at the top: operations on engine and host, time, memory."""
+    """The block at the top: what to do, operations on engine and host, time, memory."""
     chips = [chip for chip in report.chips if chip.us is not None]
-    whole = sum(chip.grade == "yes" for chip in report.chips)
-    wrong = sum(chip.grade == "wrong" for chip in report.chips)
+    first = next(answers(report))
     yield ""
-    count, first = len(report.chips), report.chips[0].label
-    verdict = f"{whole} of {count} chips run" if count > 1 else f"{first} runs" if whole else f"{first} does not run"
-    doubtful = f" On {plural(wrong, 'more chip')} it runs, and numbers can be wrong." if wrong else ""
-    yield f"**{verdict} all of its {plural(report.model['operations'], 'operation')}.{doubtful}**"
+    yield f"**{inert(first.act)}:** {inert(first.says)}"
     if not chips:
         return
     fast, slow = min(chips, key=_time), max(chips, key=_time)

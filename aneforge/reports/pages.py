@@ -13,7 +13,7 @@ from aneforge.version import __version__
 
 _FRAME = "aneforge.reports"
 _OF_THE_FRAME = ("shell.html", "theme.js", "rows.js")
-_PACKED_FROM = 2_000_000
+_PACKED_FROM = 50_000
 
 
 def page_text(room: str, template: str, scripts: Sequence[str], **values: Any) -> str:

@@ -35,6 +35,7 @@ from aneforge.study.answers import Operations
 from aneforge.study.checking import GRADES, Check
 from aneforge.study.partition import Partition
 from aneforge.study.preflight import OpReport, Preflight
+from aneforge.study.regions import ENGINE, HOST
 
 
 def size_of(splits: Mapping[str, Partition]) -> int:
@@ -224,6 +225,7 @@ def op_rows(operations: Operations, checked: Check, splits: Mapping[str, Partiti
     """One row for each operation, in the order of the file."""
     ops = {node.uid: number for number, node in enumerate(operations.counted)}
     statuses = {name: _statuses(checked[name]) for name in splits}
+    likely = {chip: part.likely_devices for chip, part in checked.partitions.items()}
     rows = []
     for node in operations.counted:
         name = operations.names[node.uid]
@@ -236,7 +238,11 @@ def op_rows(operations: Operations, checked: Check, splits: Mapping[str, Partiti
         kind = str(node.attrs["kind"]) if node.op == "host" else node.op
         nodes = tuple(origin.name for origin in node.origins)
         behind = () if nodes == (name,) else nodes
-        rows.append(OpRow(ops[node.uid], name, kind, node.shape, located(node.where), reads, "".join(letters), behind))
+        by_rules = [split.device_of.get(node.uid, ENGINE) for split in splits.values()]
+        given = [likely[chip].get(node.uid, HOST) for chip in splits]
+        devices = "" if given == by_rules else "".join("e" if device == ENGINE else "h" for device in given)
+        where = located(node.where)
+        rows.append(OpRow(ops[node.uid], name, kind, node.shape, where, reads, "".join(letters), behind, devices))
     return tuple(rows)
 
 

@@ -64,6 +64,29 @@ class OpRow(ReportRow):
     """One letter of :data:`STATUSES` for each chip of the report."""
     nodes: tuple[str, ...] = ()
     """The nodes of the model file that it comes from, where that is not just the node of its name."""
+    likely: str = ""
+    """For each chip ``e`` where the runtime would likely give it to the engine, else ``h``; empty where that is the
+    device by the rules everywhere."""
+
+
+@dataclass(frozen=True)
+class SpanRow(ReportRow):
+    """A piece of a call beside its layers: ``call``, ``copies``, ``crossing`` or ``host``."""
+
+    kind: str
+    us: float
+    before: int
+    """How many layers of the programs come before it."""
+    region: int | None = None
+
+
+@dataclass(frozen=True)
+class LoadRow(ReportRow):
+    """A stage of the life of a program besides steady calls, as a band in words."""
+
+    stage: str
+    band: str
+    basis: str
 
 
 @dataclass(frozen=True)
@@ -108,6 +131,16 @@ class ChipRow(ReportRow):
     memory_bytes: int = 0
     refused: str = ""
     """Why no engine runs any of it."""
+    older: bool = False
+    """A chip from before those that the published rules begin with."""
+    spans: tuple[SpanRow, ...] = ()
+    """What the call consists of beside the layers: with ``layer_us`` it adds up to ``us``."""
+    macs: float = 0.0
+    """Multiply-adds of a call: half of the layers' arithmetic."""
+    traffic: float = 0.0
+    """Bytes that pass the engine in a call."""
+    loads: tuple[LoadRow, ...] = ()
+    """Loading, waking and memory."""
 
     @property
     def grade(self) -> str:

@@ -2,12 +2,13 @@
 
 The layers lie one after the other as the estimate counts them. A layer that another engine hides takes no time of its
 own, and is shown as an instant where its partner begins. What a call costs around the layers (starting it, copying,
-changing devices) has no place in a schedule and is left out.
+changing devices) has a track of its own, so that the last event ends when the call does.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,34 +16,36 @@ from aneforge.reports.document import Report
 from aneforge.reports.rows import BOUNDS, ChipRow, LayerRow, ProgramRow, RegionRow
 from aneforge.version import __version__
 
-_THREADS = ("NE", "PE", "TE", "DMA", "view", "host")
-"""Engines in the order of their tracks."""
+_AROUND = "around"
+_THREADS = ("NE", "PE", "TE", "DMA", "view", "host", _AROUND)
+"""Engines in the order of their tracks, and what is around them."""
+_NAMES = {"call": "starting the call", "copies": "copying inputs and outputs", "crossing": "changing devices"}
 
 
 class TraceSlot(NamedTuple):
-    """A layer, or a region of the host, at its time."""
+    """A piece of a call at its time: a layer, or what :class:`aneforge.reports.rows.SpanRow` says."""
 
     start: float
     us: float
     layer: LayerRow | None
-    region: RegionRow
+    kind: str = "layer"
+    region: RegionRow | None = None
 
 
 def slots(program: ProgramRow, chip: ChipRow) -> Iterator[TraceSlot]:
-    """What runs on a chip in the order of its schedule, from time 0 on."""
-    by_region: dict[int, list[LayerRow]] = {}
-    for layer in program.layers:
-        by_region.setdefault(layer.region, []).append(layer)
+    """What a call consists of on a chip, in order and from time 0 on."""
+    regions = {region.number: region for region in program.regions}
+    waiting = deque(chip.spans)
     start = 0.0
-    for region in program.regions:
-        if region.device == "host":
-            yield TraceSlot(start, region.us or 0.0, None, region)
-            start += region.us or 0.0
-            continue
-        for layer in by_region.get(region.number, ()):
-            us = chip.layer_us[layer.number]
-            yield TraceSlot(start, us, layer, region)
-            start += us
+    for place in range(len(program.layers) + 1):
+        while waiting and waiting[0].before <= place:
+            span = waiting.popleft()
+            region = None if span.region is None else regions.get(span.region)
+            yield TraceSlot(start, span.us, None, span.kind, region)
+            start += span.us
+        if place < len(program.layers):
+            yield TraceSlot(start, chip.layer_us[place], program.layers[place])
+            start += chip.layer_us[place]
 
 
 def trace_json(report: Report) -> str:
@@ -65,7 +68,7 @@ def _chip_events(report: Report, chip: ChipRow, process: int) -> Iterator[dict[s
         return
     program = report.programs[chip.program]
     yield _named("process_name", process, 0, f"{chip.label} ({chip.target})")
-    used = {layer.engine for layer in program.layers} | {region.device for region in program.regions}
+    used = {layer.engine for layer in program.layers} | {region.device for region in program.regions} | {_AROUND}
     for thread, engine in enumerate(_THREADS, 1):
         if engine in used:
             yield _named("thread_name", process, thread, engine)
@@ -89,9 +92,13 @@ def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 def _event(report: Report, chip: ChipRow, slot: TraceSlot, process: int) -> dict[str, Any]:
     layer = slot.layer
-    thread = 1 + _THREADS.index("host" if layer is None else layer.engine)
-    place = {"pid": process, "tid": thread, "ts": round(slot.start, 4)}
+    track = layer.engine if layer is not None else "host" if slot.kind == "host" else _AROUND
+    place = {"pid": process, "tid": 1 + _THREADS.index(track), "ts": round(slot.start, 4)}
+    if layer is None and track == _AROUND:
+        return {"name": _NAMES[slot.kind], "ph": "X", "dur": slot.us, **place}
     if layer is None:
+        if slot.region is None:
+            return {"name": "host", "ph": "X", "dur": slot.us, **place}
         names = [report.ops[number].name for number in slot.region.ops[:8]]
         about = {"operations": len(slot.region.ops), "first": ", ".join(names)}
         return {"name": f"host region {slot.region.number}", "ph": "X", "dur": slot.us, "args": about, **place}

@@ -23,7 +23,7 @@ from aneforge.text import ByChip, human_bytes, wrapped
 
 DEFAULT_RUNTIME = "coreml"
 SECONDS, GIGABYTES = "s", "GB"
-LATER = "later load"
+LATER, STEADY = "later load", "steady call"
 _LARGE = 16e6  # bytes of weights from which smaller ones are worth a word
 _CACHED_BY_BUILD = ("coreml", "coreai")  # T73: their cache belongs to one build of the system
 
@@ -94,8 +94,8 @@ class ChipLifecycle:
         if not timed:
             return ""
         most = max(timed, key=lambda stage: stage.band.high or stage.band.low or 0.0)
-        call = next((stage.band for stage in timed if stage.stage == "steady call"), None)
-        if call is None or most.stage == "steady call" or not call.low or not call.high:
+        call = next((stage.band for stage in timed if stage.stage == STEADY), None)
+        if call is None or most.stage == STEADY or not call.low or not call.high:
             return f"{most.stage} takes longest"
         low, high = most.band.low, most.band.high
         counts = [f"{low / call.high:,.0f}"] if low else ["at most"]
@@ -156,7 +156,7 @@ class Lifecycle(ByChip[ChipLifecycle]):
             yield StageBand(stage, band, SECONDS, band.basis)
         call = self._steady(name)
         yield StageBand("call after a pause", *self._after_pause(target, call))
-        yield StageBand("steady call", call, SECONDS, "the estimate" if call.low else str(self.refused.get(name, "?")))
+        yield StageBand(STEADY, call, SECONDS, "the estimate" if call.low else str(self.refused.get(name, "?")))
         memory = load_band("memory", self.runtime, target, megabytes)
         yield StageBand("memory when loaded", memory, GIGABYTES, memory.basis)
         disk = LoadBand(megabytes / 1000, megabytes / 1000) if self.runtime == "coreai" else LoadBand(None, None)

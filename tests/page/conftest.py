@@ -60,6 +60,13 @@ def reports(tmp_path_factory):
     told.save(folder / "report.html")
     report(af.input((1, 8, 4, 4), name="x"), "macs,phones", changes=0).save(folder / "empty.html")
     compare_reports(report(DETECTOR, "m1"), report(DETECTOR, "m5")).save(folder / "against.html")
+    encoder = report(HERE / "examples" / "tiny_encoder.onnx", "macs,phones", dims={"batch": 1})
+    encoder.save(folder / "encoder.html")
+    report(HERE / "examples" / "attention.plist", "m1,h12,h11").save(folder / "attention.html")
+    report(HERE / "examples" / "convnet.plist", "macs,phones").save(folder / "convnet.html")
+    report(DETECTOR, "macs,phones").save(folder / "unbounded.html")
+    beside = af.topk(af.input((1, 8, 16, 16), name="x").reshape(8, 256), 5).named("best")
+    report((beside.relu() * 2).named("after"), "m1,m5", changes=0).save(folder / "beside.html")
     return folder, told
 
 

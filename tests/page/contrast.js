@@ -1,3 +1,4 @@
+// Drawings are turned round in the dark by a filter, which leaves their contrast as it is.
 // Texts whose contrast with the ground behind them is below AA: 4.5, or 3 where they are large.
 () => {
   const parse = (text) => (text.match(/[\d.]+/g) || []).map(Number);
@@ -7,11 +8,11 @@
   const bad = new Set();
   for (const node of document.querySelectorAll("body *")) {
     if (![...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim())) continue;
-    if (["SCRIPT", "STYLE"].includes(node.tagName) || node.closest(".sr, title, noscript, .skip") || !node.getClientRects().length) continue;
+    if (["SCRIPT", "STYLE"].includes(node.tagName) || node.closest(".sr, title, noscript, .skip, [data-theme=dark] .drawn") || !node.getClientRects().length) continue;
     const style = getComputedStyle(node), one = light(parse(node instanceof SVGElement ? style.fill : style.color)), two = light(ground(node));
     const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
     const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && +style.fontWeight >= 700);
-    if (ratio < (large ? 3 : 4.5)) bad.add(`${node.className || node.tagName}: ${ratio.toFixed(2)}`);
+    if (ratio < (large ? 3 : 4.5)) bad.add(`${(node.className.baseVal ?? node.className) || node.tagName}: ${ratio.toFixed(2)}`);
   }
   return [...bad];
 }

@@ -72,6 +72,59 @@ def test_a_dropped_model_becomes_a_report(opened, address, shots, scheme):
     assert tab.value.locator("h1").inner_text() == "detector.onnx"
 
 
+def test_sizes_are_asked_for_on_the_page(opened, address, shots):
+    page = opened(address)
+    page.set_input_files("#file", EXAMPLES / "tiny_encoder.onnx")
+    page.wait_for_selector("#sizes:not([hidden])", timeout=60_000)
+    page.screenshot(path=shots / "served-sizes.png")
+    assert page.locator("#sizes-list label").inner_text().strip() == "batch"
+    page.fill("#sizes-list input", "2")
+    page.click("#sizes button")
+    page.wait_for_selector("#result:not([hidden])", timeout=60_000)
+    assert "input_ids 2x16" in page.frame_locator("#report").locator("header").inner_text()
+
+
+def test_a_folder_is_packed_here(opened, address, tmp_path):
+    folder = tmp_path / "net"
+    folder.mkdir()
+    for name in ("convnet.plist", "convnet.weights.bin"):
+        shutil.copy(EXAMPLES / name, folder)
+    page = opened(address)
+    page.set_input_files("#folder", folder)
+    page.wait_for_selector("#result:not([hidden])", timeout=60_000)
+    assert page.frame_locator("#report").locator("h1").inner_text() == "convnet.plist"
+
+
+def test_an_example_chips_and_range_and_earlier_reports(opened, address, shots):
+    page = opened(address)
+    page.click("#example")
+    page.wait_for_selector("#result:not([hidden])", timeout=60_000)
+    report = page.frame_locator("#report")
+    assert report.locator("#chips tbody th a").all_inner_texts() == ["M1", "M5"]
+    page.fill("#target", "m3")
+    page.fill("#max-abs", "4")
+    page.click("#again")
+    page.wait_for_selector("#result[hidden]", state="attached")
+    page.wait_for_selector("#result:not([hidden])", timeout=60_000)
+    assert report.locator("#chips tbody th a").all_inner_texts() == ["M3"]
+    page.reload()
+    page.wait_for_selector("#earlier:not([hidden])")
+    assert page.locator("#earlier-list button").all_inner_texts()[:2] == ["example.aneforge"] * 2
+    page.screenshot(path=shots / "served-earlier.png")
+    page.locator("#earlier-list button").nth(1).click()
+    page.wait_for_selector("#result:not([hidden])")
+    assert report.locator("#chips tbody th a").all_inner_texts() == ["M1", "M5"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_axe_finds_nothing_on_the_first_page(opened, address, scheme, width):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = opened(address, scheme, width)
+    assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_a_file_that_is_dropped_on_the_page_is_sent(opened, address):
     page = opened(address)
     page.evaluate(
@@ -192,6 +245,10 @@ def test_the_page_of_a_sweep_is_filtered(opened, swept, shots):
     page.select_option("#show", "notwhole")
     assert models(page) == ["detector.onnx", "bad.onnx"]
     assert page.inner_text("#count") == "2 of 3 models"
+    heads = page.locator("table:not(#matrix) thead th").all_inner_texts()
+    assert heads[3] == "wrong numbers"
+    assert page.locator("table:not(#matrix) tbody tr").first.locator("th, td").count() == len(heads)
+    assert page.locator("#matrix").bounding_box()["y"] < page.locator("table:not(#matrix)").bounding_box()["y"]
 
 
 def test_the_page_of_a_sweep_is_ordered(opened, swept):
@@ -233,6 +290,8 @@ def test_the_page_of_a_sweep_can_be_read_everywhere(opened, swept, shots, scheme
     page = opened(swept, scheme, width)
     page.locator("#matrix td.part").click()
     assert page.evaluate(CONTRAST) == []
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("a").count() == 0  # it links to nothing
     page.screenshot(path=shots / f"sweep-{scheme}-{width}.png", full_page=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from aneforge.chips import store
 from aneforge.chips.families import Family8
+from aneforge.chips.names import first_chips
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.layouts import renaming
 from aneforge.compiler.fuse.moves import pairs_of
@@ -268,7 +269,7 @@ def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused 
     floor = _missed_floor(op, index)
     if floor is not None and not (route == "direct" and findings):  # on the direct route a validator answers first
         words = next((finding.string for finding in findings if finding.string), None)
-        return Refused(op, "minimum-family", f"{op.name} starts at family {floor}", words)
+        return Refused(op, "minimum-family", f"{op.name} starts with the {floor}", words)
     if not findings:
         return None
     first = findings[0]
@@ -276,11 +277,11 @@ def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused 
 
 
 def _missed_floor(op: Op, index: Family8 | None) -> str | None:
-    """The family at which an op starts, where the target is below it. A floor is one of the conversion: what is
+    """The chips with which an op starts, where the target is older. A floor is one of the conversion: what is
     authored directly is gated by what its validator reads (C13)."""
     if index is None or op.spec.floor is None or "bridge" in op.labels or index >= op.spec.floor.value:
         return None
-    return f"{Family8(op.spec.floor.value).name}; this target is {index.name}"
+    return f"{first_chips(Family8(op.spec.floor.value))}; this chip is older"
 
 
 class _Alike:

@@ -2,17 +2,15 @@ const data = await readRows();
 const { chips, ops, findings, programs, changes, risks } = data;
 // Empty lists are left out of the rows; a model without operations has a program without layers.
 for (const program of programs) for (const name of ["layers", "regions", "weights", "on_chip", "steps", "facts", "assumed"]) program[name] ??= [];
-for (const chip of chips) chip.layer_us ??= [];
+for (const chip of chips) { chip.layer_us ??= []; chip.spans ??= []; }
 const byId = (id) => document.getElementById(id);
 const STATUS = { n: "native", d: "decomposed", r: "rejected", o: "too large", k: "risk", u: "unknown", p: "kept off by a runtime", h: "on the host" };
 const BOUND = { c: "compute", w: "weights", a: "activations", d: "dispatch" };
-const ENGINES = { NE: "multiply-accumulate", PE: "planar", TE: "texture", DMA: "copies", view: "nothing to do", host: "host" };
+const ENGINES = { NE: "multiply-accumulate", PE: "planar", TE: "texture", DMA: "copies", view: "nothing to do", host: "CPU" };
+const AROUND = { call: "starting the call", copies: "copying inputs and outputs", crossing: "changing devices" };
 const INFERRED = new Set(["predicted", "inferred", "unknown"]);
 const ROW = 30;
-const first = (test) => chips.findIndex((chip) => chip.program !== undefined && test(chip));
-// The page begins with a chip that was measured, one that runs all of the model where there is one.
-const firsts = [first((chip) => chip.basis_measured && /^yes/.test(chip.verdict)), first((chip) => chip.basis_measured), first(() => true), 0];
-const state = { measuredOnly: false, chip: firsts.find((place) => place >= 0) };
+const state = { measuredOnly: false, chip: 0, key: data.answers[0].key };
 
 function el(tag, attrs = {}, ...children) {
   const node = document.createElement(tag);
@@ -36,16 +34,25 @@ function svg(tag, attrs = {}, ...children) {
 const number = (value, digits = 3) => value === undefined || value === null ? "?" :
   Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(digits));
 const micro = (us) => us >= 10000 ? `${number(us / 1000)} ms` : `${number(us)} µs`;
+const short = (us) => us >= 10000 ? micro(us) : `${Math.round(us).toLocaleString("en")} µs`;
 function bytes(count) {
   for (const unit of ["B", "KB", "MB"]) { if (count < 1024) return `${unit === "B" ? count : count.toFixed(1)} ${unit}`; count /= 1024; }
   return `${count.toFixed(2)} GB`;
 }
 const share = (saved) => saved < -1 ? `${number(1 - saved, 2)} times as long` : Math.abs(saved) < 0.005 ? "the same" : `${Math.round(100 * Math.abs(saved))} % ${saved > 0 ? "less" : "more"}`;
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+// Prose without the keys of sources and choices, which stand where something is opened.
+const KEY = "[A-Z]{1,3}\\d+(?:-\\d+)?";
+const KEYS = new RegExp(` ?\\((?:${KEY}[;, ]*)+\\)|[,;] ${KEY}(?=\\))| ?\\[(?:measured|decoded|predicted|inferred|published|unknown)[^\\]]*\\]`, "g");
+const plain = (words) => (words || "").replace(KEYS, "");
+const of = (part, whole, word) => `${part.toLocaleString("en")} of ${plural(whole, word)}`;
 const percent = (value) => value === undefined ? "?" : `${number(100 * value)} %`;
 const shape = (extents) => (extents && extents.length ? extents.join(" × ") : "one number");
 const label = (name) => (chips.find((chip) => chip.name === name) || { label: name }).label;
 const badge = (word, kind) => el("span", { class: `badge ${kind}` }, word);
+const ASKS = "any finite input"; // what a finding about numbers rests on where nobody said how large the inputs are
+const gradeBadge = (finding) => finding.basis === ASKS ? badge("depends on the inputs", "asks") : badge(finding.grade, finding.grade);
+const term = (name) => el("button", { type: "button", class: "term", "data-term": name, "aria-label": "what this means" }, "?");
 
 // Lists of any length: rows are made when they come into view. A list is one stop of the tab key; arrows move in it.
 class LongList {

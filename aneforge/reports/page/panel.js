@@ -16,12 +16,13 @@ function closePanel() {
 }
 byId("panel-close").addEventListener("click", closePanel);
 document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") hideTip();
   if (event.key === "Escape" && !panel.hidden) closePanel();
   if (event.key === "/" && !/input|select|textarea/i.test(document.activeElement.tagName)) { event.preventDefault(); byId("matrix-query").focus(); }
 });
 const pairs = (facts) => el("dl", {}, facts.filter(([, value]) => value !== undefined && value !== "").map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 function openOp(at, lookAt) {
-  const op = ops[at], chip = chips[state.chip], program = programs[chip.program];
+  const op = ops[at], chip = chips[state.chip], program = programs[chip.program] || { steps: [] };
   const groups = new Map();
   chips.forEach((each, place) => {
     const found = findingAt(at, each.name), key = `${op.statuses[place]} ${found}`;
@@ -74,8 +75,8 @@ function openLayer(at) {
   if (row >= 0 && !byId("placed-query").value) lanes.reach(row);
 }
 function openRegion(item) {
-  openPanel(`Region ${item.region} on the host`, null, pairs([["time", micro(item.us)], ["operations", (item.sources || []).length]]),
-    el("ul", { class: "plain" }, (item.sources || []).slice(0, 200).map((at) => el("li", {}, opButton(at), ` ${ops[at].op}`))));
+  openPanel(`Region ${item.region} on the ${item.host ? "CPU" : "engine"}`, null, pairs([["time", micro(item.us)], ["operations", (item.sources || []).length]]),
+    el("ul", { class: "plain" }, (item.sources || []).slice(0, 200).map((at) => el("li", {}, opButton(at), ` ${ops[at].op} `, !item.host ? null : causeOf(ops[at], state.chip) === "direct" ? badge("refused", "reject") : badge("consequence", "part")))));
 }
 
 // Links into the page.
@@ -85,9 +86,9 @@ function follow() {
   if (kind === "layer") {
     const [program, layer] = rest.split("-").map(Number);
     const place = chips.findIndex((chip) => chip.program === program);
-    if (place >= 0 && programs[program].layers[layer]) { if (chips[state.chip].program !== program) choose(place); openLayer(layer); }
+    if (place >= 0 && programs[program].layers[layer]) { if (chips[state.chip].program !== program) pick(chips[place].name); openLayer(layer); }
   }
-  if (kind === "chip") { const row = byId(`chip-${rest}`); if (row) choose(+row.dataset.chip); }
+  if (kind === "chip") { const row = byId(`chip-${rest}`); if (row) pick(chips[+row.dataset.chip].name); }
   if (kind === "finding" || kind === "change" || kind === "risk") {
     const card = byId(`${kind}-${rest}`);
     if (card) { for (let place = card; place; place = place.parentElement) if (place.tagName === "DETAILS") place.open = true; card.scrollIntoView({ block: "center" }); card.classList.add("target-flash"); setTimeout(() => card.classList.remove("target-flash"), 1600); if (window.innerWidth < 900) closePanel(); }
@@ -100,8 +101,8 @@ const choices = [...new Set(programs.flatMap((program) => program.assumed))];
 const sources = [...new Set(findings.flatMap((finding) => finding.sources || []))].sort();
 const bases = new Map(chips.filter((chip) => chip.us !== undefined).map((chip) => [chip.basis, []]));
 for (const chip of chips) if (chip.us !== undefined) bases.get(chip.basis).push(chip.label);
-byId("provenance-list").append(pairs([["choices of ours", choices.length ? `${choices.join(", ")}: where nothing is published, or sources disagree` : "none: published facts only"],
-  ["sources of the reasons", sources.join(", ") || "none"], ["distinct programs", `${programs.length} for ${chips.filter((chip) => chip.program !== undefined).length} chips`]]),
+byId("provenance-list").append(pairs([["choices of ours", choices.length ? el("details", {}, el("summary", {}, `${choices.length}, where nothing is published or sources disagree`), choices.join(", ")) : "none: published facts only"],
+  ["sources of the reasons", sources.length ? el("details", {}, el("summary", {}, plural(sources.length, "source")), sources.join(", ")) : "none"], ["distinct programs", `${programs.length} for ${plural(chips.filter((chip) => chip.program !== undefined).length, "chip")}`]]),
   el("details", {}, el("summary", {}, "Which engine each product has"), el("ul", { class: "plain" }, chips.flatMap((chip) => chip.engines || []).map((words) => el("li", {}, words)))),
   el("details", {}, el("summary", {}, "What the times rest on"), el("ul", { class: "plain" }, [...bases].map(([basis, labels]) => el("li", {}, `${labels.join(", ")}: ${basis}`)))));
 
@@ -114,6 +115,6 @@ byId("measured-only").addEventListener("change", (event) => {
 });
 byId("measured").hidden = !data.measured;
 filterMatrix();
-if (programs.length) choose(state.chip);
-else for (const id of ["placed", "limits", "weights", "ops", "help"]) byId(id).hidden = true;
+if (!programs.length) for (const id of ["placed", "limits", "weights", "ops", "help"]) byId(id).hidden = true;
+pick(state.key);
 follow();

@@ -1,44 +1,36 @@
-// The program as placed.
-const chipSelect = byId("placed-chip");
-chips.forEach((chip, place) => { if (chip.program !== undefined) chipSelect.append(el("option", { value: place }, chip.label)); });
-chipSelect.addEventListener("change", () => choose(+chipSelect.value));
-byId("placed-legend").append(...Object.entries(ENGINES).map(([name, what]) => el("span", {}, el("span", { class: "swatch", style: `background:var(--${name.toLowerCase()})` }), `${name === "view" || name === "host" ? "" : `${name}: `}${what}`)));
-const LANES = ["NE", "PE", "TE", "DMA", "host"];
-const lanesHead = el("div", { class: "head-row" }, el("div", { class: "cell", style: "width:4rem" }, "step"), LANES.map((name) => el("div", { class: "lane" }, name === "NE" ? "NE (MAC)" : name)),
-  el("div", { class: "cell number", style: "width:5.5rem" }, "starts at"), el("div", { class: "time-bar" }, "takes"), el("div", { class: "cell", style: "width:7rem" }, "result in"), el("div", { class: "cell", style: "width:22rem" }, "from"));
+// A call piece by piece: layers, and what is around and between them, on one axis of time.
+byId("placed-legend").append(...Object.entries(ENGINES).map(([name, what]) => el("span", {}, el("span", { class: `swatch ${name}` }), `${name === "view" || name === "host" ? "" : `${name}: `}${what}`)),
+  ...["call", "copies", "crossing"].map((name) => el("span", {}, el("span", { class: `swatch ${name === "crossing" ? "crossings" : name}` }), AROUND[name])));
+const axis = el("div", { class: "cell time-axis" });
+const lanesHead = el("div", { class: "head-row" }, el("div", { class: "cell pin name-cell" }, "from"), el("div", { class: "cell layer-cell" }, "runs as"), axis, el("div", { class: "cell", style: "width:7rem" }, "result in"));
+const namesOf = (item) => (item.sources || []).length ? item.sources.slice(0, 20).map((at) => ops[at].name) : [item.op];
 const lanes = new LongList(byId("placed-lanes"), lanesHead, (item) => {
-  const lane = item.engine === "view" ? "DMA" : item.engine;
-  const words = `${item.op}${item.fused && item.fused.length ? ` + ${item.fused.join(" + ")}` : ""}`;
-  const where = item.host ? "on the host" : `step ${item.step} on ${item.engine}`;
-  return el("div", { class: `row link${item.opens ? " opens" : ""}`, "aria-label": `${words}, ${where}${item.host ? "" : `, segment ${item.segment || 0}`}, ${micro(item.us)}, from ${(item.sources || []).slice(0, 6).map((at) => ops[at].name).join(", ")}` },
-    el("div", { class: "cell number quiet", style: "width:4rem" }, item.host ? "" : item.step),
-    LANES.map((name) => el("div", { class: "lane" }, name === lane ? el("span", { class: `box ${item.engine}`, title: `${words} ${shape(item.shape)}` }, words) : "")),
-    el("div", { class: "cell number quiet", style: "width:5.5rem" }, micro(item.start)),
-    el("div", { class: "time-bar" }, el("span", { style: `width:${Math.max(0.5, 62 * item.us / item.longest)}%` }), el("em", {}, micro(item.us))),
-    el("div", { class: "cell quiet", style: "width:7rem" }, item.host ? "" : item.space === "l2" ? `on chip${item.chained ? ", chained" : ""}` : item.space),
-    el("div", { class: "cell quiet", style: "width:22rem" }, (item.sources || []).slice(0, 20).map((at) => ops[at].name).join(", ")));
-}, (item) => (item.host ? openRegion(item) : openLayer(item.number)));
+  const words = `${item.op}${item.fused && item.fused.length ? ` + ${item.fused.join(" + ")}` : ""}`, total = chips[state.chip].us || 1;
+  const names = item.around ? [words] : namesOf(item);
+  return el("div", { class: `row link${item.opens ? " opens" : ""}`, "aria-label": `${names.slice(0, 6).join(", ")}: ${words}, ${item.around ? "" : item.host ? "on the CPU, " : `on ${item.engine}, `}from ${micro(item.start)} on, takes ${micro(item.us)}` },
+    el("div", { class: `cell pin name-cell${item.around ? " quiet" : ""}`, title: names.join(", ") }, names.length > 1 ? `${names[0]} and ${names.length - 1} more` : names[0]),
+    el("div", { class: "cell layer-cell" }, el("span", { class: `box ${item.engine}`, title: `${words} ${shape(item.shape)}` }, item.around ? "" : words)),
+    el("div", { class: "cell time-axis" }, el("span", { class: `bar-of ${item.engine}`, style: `left:${100 * item.start / total}%;width:${100 * item.us / total}%` }), el("em", { style: item.start / total > .6 ? `right:${100 - 100 * item.start / total}%` : `left:${100 * (item.start + item.us) / total}%` }, micro(item.us))),
+    el("div", { class: "cell quiet", style: "width:7rem" }, item.host || item.around ? "" : item.space === "l2" ? "on chip" : item.space));
+}, (item) => (item.around ? null : item.host ? openRegion(item) : openLayer(item.number)));
+// Layers with the chip's times, and between them what its call takes besides.
 function placedItems(chip) {
-  const program = programs[chip.program];
-  const items = [];
-  const longest = most(chip.layer_us, 1e-9);
-  const perRegion = new Map();
+  const program = programs[chip.program], items = [], regionOf = new Map(program.regions.map((region) => [region.number, region]));
+  let next = 0, start = 0, before = null;
+  const add = (item) => {
+    item.start = start; start += item.us; // a layer that another one hides counts as 0
+    const own = `${item.region} ${item.segment || 0} ${item.host || false}`;
+    item.opens = !item.around && before !== null && before !== own;
+    if (!item.around) before = own;
+    items.push(item);
+  };
+  const addSpan = (span) => span.kind === "host" ? add({ host: true, engine: "host", op: plural((regionOf.get(span.region)?.ops || []).length, "operation"), sources: regionOf.get(span.region)?.ops, us: span.us, region: span.region }) :
+    add({ around: true, engine: span.kind === "crossing" ? "crossings" : span.kind, op: AROUND[span.kind], us: span.us, region: span.region });
   program.layers.forEach((layer, at) => {
-    if (!perRegion.has(layer.region)) perRegion.set(layer.region, []);
-    perRegion.get(layer.region).push({ ...layer, us: chip.layer_us[at], bound: BOUND[chip.layer_bounds[at]], longest });
+    while (next < chip.spans.length && chip.spans[next].before <= at) addSpan(chip.spans[next++]);
+    add({ ...layer, us: chip.layer_us[at], bound: BOUND[chip.layer_bounds[at]] });
   });
-  for (const region of program.regions) {
-    if (region.device === "host") items.push({ host: true, engine: "host", op: `${(region.ops || []).length} ops`, sources: region.ops, us: region.us || 0, longest: Math.max(longest, region.us || 0), region: region.number });
-    else items.push(...(perRegion.get(region.number) || []));
-  }
-  let start = 0;
-  let place = null;
-  for (const item of items) {
-    item.start = start; start += item.us;  // a layer that another one hides counts as 0
-    const own = item.host ? `host ${item.region}` : `${item.region} ${item.segment || 0}`;
-    item.opens = place !== null && place !== own;
-    place = own;
-  }
+  while (next < chip.spans.length) addSpan(chip.spans[next++]);
   return items;
 }
 let placed = [];
@@ -46,6 +38,7 @@ function drawPlaced() {
   const chip = chips[state.chip];
   const program = programs[chip.program];
   placed = placedItems(chip);
+  axis.replaceChildren(...[0, .25, .5, .75].map((part) => el("i", { style: `left:${100 * part}%` }, short(part * (chip.us || 0)))));
   const hosts = program.regions.filter((region) => region.device === "host").length;
   byId("placed-summary").textContent = `${plural(program.layers.length, "layer")} in ${plural(program.stats.segments, "segment")} and ` +
     `${plural(program.stats.task_groups, "task group")}${hosts ? `, ${plural(hosts, "region")} on the host` : ""}${program.chips.length > 1 ? `; the same program on ${program.chips.map(label).join(", ")}` : ""}`;
@@ -54,54 +47,23 @@ function drawPlaced() {
 function filterPlaced() {
   const query = byId("placed-query").value.trim().toLowerCase();
   const shown = query ? placed.filter((item) => `${item.op} ${(item.fused || []).join(" ")} ${(item.sources || []).map((at) => ops[at].name).join(" ")}`.toLowerCase().includes(query)) : placed;
-  byId("placed-count").textContent = `${shown.length.toLocaleString("en")} of ${placed.length.toLocaleString("en")} rows`;
+  byId("placed-count").textContent = `${of(shown.length, placed.length, "row")}`;
   lanes.show(shown);
 }
 byId("placed-query").addEventListener("input", filterPlaced);
 
-// Charts.
+// Drawings, which are those of aneforge plot, and memory.
 function drawCharts() {
-  const chip = chips[state.chip];
-  byId("shares-chart").replaceChildren(sharesChart(chip));
-  byId("roof-chart").replaceChildren(roofChart(chip));
+  const chip = chips[state.chip], drawn = data.drawings[chip.name];
+  byId("drawn-note").textContent = drawn ? "" : `No drawing is kept in this page. Run: aneforge plot ${data.model.name} --target ${chip.name}`;
+  ["timeline-drawn", "roofline-drawn"].forEach((id, at) => {
+    byId(id).closest("figure").hidden = !drawn;
+    const picture = drawn && document.importNode(new DOMParser().parseFromString(plain(drawn[at]), "image/svg+xml").documentElement, true);
+    byId(id).replaceChildren(...(picture ? [picture] : []));
+    if (picture) { picture.setAttribute("role", "img"); picture.setAttribute("aria-label", picture.querySelector("title, desc")?.textContent || byId(id).getAttribute("aria-label")); }
+  });
   byId("memory-chart").replaceChildren(memoryChart(chip));
 }
-function sharesChart(chip) {
-  const parts = Object.entries(chip.shares || {}).sort((a, b) => b[1] - a[1]);
-  const total = parts.reduce((sum, part) => sum + part[1], 0) || 1;
-  const rows = parts.map(([name, us], at) => [
-    svg("text", { x: 0, y: 18 + at * 26 }, name), svg("rect", { x: 90, y: 7 + at * 26, width: Math.max(1, 190 * us / total), height: 15, rx: 2, fill: "var(--ne)" }),
-    svg("text", { x: 96 + 190 * us / total, y: 18 + at * 26 }, `${micro(us)}, ${Math.round(100 * us / total)} %`)]);
-  return svg("svg", { viewBox: `0 0 400 ${Math.max(40, parts.length * 26 + 8)}`, role: "img", "aria-label": `Of ${micro(total)}: ${parts.map(([name, us]) => `${name} ${micro(us)}`).join(", ")}` }, rows);
-}
-const decade = (value) => Math.log10(value);
-function roofChart(chip) {
-  const program = programs[chip.program];
-  const points = program.layers.map((layer, at) => ({ layer, us: chip.layer_us[at] })).filter(({ layer, us }) => layer.flops > 0 && layer.traffic > 0 && us > 0)
-    .map(({ layer, us }) => ({ layer, us, x: layer.flops / layer.traffic, y: layer.flops / us }));
-  const [left, right, top, bottom] = [52, 380, 12, 214], longest = most(points.map((point) => point.us));
-  const ridge = chip.peak / chip.bandwidth, roofAt = (value) => Math.min(chip.peak, value * chip.bandwidth);
-  // Whole powers of ten, with every layer and the ridge well inside.
-  const powers = (values) => [Math.floor(decade(Math.min(...values)) - 0.2), Math.ceil(decade(Math.max(...values)) + 0.2)];
-  const [xs, ys] = [powers([ridge / 10, ridge * 10, ...extremes(points.map((point) => point.x))]), powers([chip.peak / 100, chip.peak, ...extremes(points.map((point) => point.y))])];
-  const x = (value) => left + (right - left) * (decade(value) - xs[0]) / (xs[1] - xs[0]);
-  const y = (value) => bottom - (bottom - top) * (decade(value) - ys[0]) / (ys[1] - ys[0]);
-  const marks = [], thin = Math.ceil((ys[1] - ys[0]) / 8);
-  for (let power = xs[0]; power <= xs[1]; power++) marks.push(svg("line", { class: "axis", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: bottom }), svg("text", { x: x(10 ** power), y: bottom + 14, "text-anchor": "middle" }, String(+(10 ** power).toPrecision(1))));
-  for (let power = ys[0]; power <= ys[1]; power += thin) marks.push(svg("line", { class: "axis", x1: left, x2: right, y1: y(10 ** power), y2: y(10 ** power) }), svg("text", { x: 0, y: y(10 ** power) + 4 }, rate(10 ** power)));
-  const lowest = Math.max(10 ** xs[0], 10 ** ys[0] / chip.bandwidth);
-  const roof = svg("path", { class: "roof", d: `M${x(lowest)},${y(roofAt(lowest))}L${x(ridge)},${y(chip.peak)}L${right},${y(chip.peak)}` });
-  const above = points.filter((point) => point.y > 1.001 * roofAt(point.x));
-  byId("above-slope").hidden = !above.some((point) => point.x < ridge);
-  byId("above-peak").hidden = !above.some((point) => point.x >= ridge);
-  const spread = points.length > 3000 ? points.filter((point, at) => at % Math.ceil(points.length / 3000) === 0) : points;
-  const dots = spread.map((point) => svg("circle", { cx: x(point.x), cy: y(point.y), r: Math.max(2, 9 * Math.sqrt(point.us / longest)), fill: `var(--${point.layer.engine.toLowerCase()})`, "fill-opacity": .6 },
-    svg("title", {}, `${point.layer.number} ${point.layer.op}: ${micro(point.us)}, ${number(point.x)} operations a byte, ${rate(point.y)}`)));
-  return svg("svg", { viewBox: "0 0 400 246", role: "img", "aria-label": `${points.length} layers, ${above.length} of them above the roof; it is ${rate(chip.peak)}, reached from ${number(ridge)} operations a byte on` }, marks, dots, roof,
-    svg("text", { x: 150, y: 243 }, "operations for each byte moved"));
-}
-const extremes = (values) => values.length ? [values.reduce((low, value) => Math.min(low, value)), most(values)] : [];
-const rate = (perUs) => perUs >= 1e6 ? `${+(perUs / 1e6).toPrecision(2)} T/s` : perUs >= 1e3 ? `${+(perUs / 1e3).toPrecision(2)} G/s` : `${+perUs.toPrecision(2)} M/s`;
 function memoryChart(chip) {
   const series = programs[chip.program].on_chip;
   const limit = chip.l2_bytes || 0;
@@ -131,7 +93,7 @@ function bucketed(series, parts) {
 // The schedule as text, and what goes in and comes out.
 const LISTED = 400;
 function listing(chip) {
-  return placedItems(chip).map((item) => item.host ? `           host      ${item.op} (${micro(item.us)})` :
+  return placedItems(chip).map((item) => item.around || item.host ? `           ${item.host ? "host      " : ""}${item.op} (${micro(item.us)})` :
     `${String(item.step).padStart(6)} ${String(item.number).padStart(6)} ${item.engine.padEnd(5)} ${[item.op, ...(item.fused || [])].join("+").padEnd(34)} ${(item.shape || []).join("x").padEnd(20)} <- ${(item.inputs || []).join(", ").padEnd(14)} ` +
     `${item.space === "l2" ? `on chip 0x${(item.address || 0).toString(16)}` : item.space} ${item.bytes || 0} B, ${micro(item.us)}`);
 }
@@ -155,5 +117,5 @@ function drawChain() {
 function portRows(ports, way) {
   return ports.map((port) => el("tr", {}, el("th", { scope: "row" }, port.name), el("td", {}, way), el("td", {}, shape(port.shape)), el("td", {}, port.dtype)));
 }
-byId("ports-list").append(el("table", {}, el("thead", {}, el("tr", {}, ["port", "", "shape", "type"].map((head) => el("th", { scope: "col" }, head)))),
+byId("ports-list").append(el("table", {}, el("thead", {}, el("tr", {}, ["port", "way", "shape", "type"].map((head) => el("th", { scope: "col" }, head)))),
   el("tbody", {}, portRows(data.model.inputs, "in"), portRows(data.model.outputs, "out"))));

@@ -28,7 +28,7 @@ function changeRow(change, at, chip) {
   return el("tr", { id: `change-${at}` }, el("td", {}, change.what, (change.nodes || []).length ? el("div", { class: "quiet" }, change.nodes.slice(0, 3).map((node) => [opButton(node), " "]), change.nodes.length > 3 ? `and ${(change.nodes.length - 3).toLocaleString("en")} more` : null) : null), el("td", {}, change.kind),
     el("td", { class: "number" }, us === undefined ? "-" : hidesTime(chip) ? "hidden" : [micro(us), el("div", { class: "quiet" }, share(change.saved[chip.name]))]),
     el("td", {}, others.length ? el("details", {}, el("summary", {}, plural(others.length, "chip")), el("ul", { class: "plain" }, others.map(([name, other]) => el("li", {}, `${label(name)}: ${micro(other)}, ${share(change.saved[name])}`)))) : "-"),
-    el("td", {}, change.numbers, el("div", { class: "quiet" }, change.how)));
+    el("td", {}, change.numbers, el("div", { class: "quiet" }, plain(change.how))));
 }
 redraws.push(drawChanges);
 
@@ -42,18 +42,30 @@ function riskCard(risk) {
   const shown = nodes.slice(0, 40).map((at) => el("li", {}, opButton(at), ` ${ops[at].op} ${shape(ops[at].shape)}`));
   if (nodes.length > 40) shown.push(el("li", { class: "quiet" }, `and ${nodes.length - 40} more`));
   return el("details", { class: "finding", id: `risk-${risk.id}` },
-    el("summary", {}, badge(risk.kind, risk.lost ? "reject" : "risk"), ` ${nodes.length ? countOf(nodes) : risk.op}: ${risk.message} `, el("span", { class: "quiet" }, `on ${risk.chips.map(label).join(", ")} `), el("a", { href: `#risk-${risk.id}`, title: "link to this risk" }, "#")),
-    el("div", { class: "inside" }, el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), el("ul", { class: "plain" }, shown)));
+    el("summary", {}, badge(risk.kind, risk.basis === ASKS ? "asks" : risk.lost ? "reject" : "risk"), ` ${nodes.length ? countOf(nodes) : risk.op}: ${risk.message} `, el("span", { class: "quiet" }, `on ${risk.chips.map(label).join(", ")}`)),
+    el("div", { class: "inside" }, el("p", {}, el("a", { href: `#risk-${risk.id}` }, "link to this risk")), el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), el("ul", { class: "plain" }, shown)));
+}
+// What rests on inputs that nobody bounded asks how large they are; the others are losses that can happen.
+const unbounded = [...risks, ...findings.filter((finding) => finding.grade === "risk")].filter((row) => row.basis === ASKS);
+const sure = risks.filter((risk) => risk.basis !== ASKS);
+byId("range").hidden = !unbounded.length || Boolean(data.max_abs);
+if (unbounded.length) {
+  const lowest = unbounded.map((row) => row.limit).filter((limit) => typeof limit === "number" && limit > 0).sort((one, two) => one - two)[0];
+  byId("range-says").textContent = `${plural(new Set(unbounded.flatMap((row) => row.nodes || [])).size, "operation")} can lose large numbers${lowest ? `, the first from a magnitude of ${number(lowest)} on inside the model` : ""}. Nobody said how large the inputs are, so this page cannot tell.`;
+  const write = () => { byId("range-command").textContent = `aneforge report ${data.model.name} --max-abs ${byId("range-input").value || 1}`; };
+  byId("range-input").addEventListener("input", write);
+  write();
 }
 byId("numbers-list").append(
-  el("p", { class: "quiet" }, data.max_abs ? `For inputs of magnitude up to ${data.max_abs}` : "For any finite input, so the first sum can be lost already: --max-abs says how large the inputs really are",
-    `; one chip of each arithmetic (${data.risk_chips.map(label).join(", ")}). Behind a loss nothing more is told.`),
+  el("p", { class: "quiet" }, `${data.max_abs ? `For inputs of magnitude up to ${data.max_abs}` : "For any finite input"}, on ${data.risk_chips.map(label).join(", ")}: the other chips compute as one of these. Where a number is lost, the operations that read it are not listed again.`),
   ...data.doubts.map((doubt) => el("p", { class: "quiet" }, `Doubtful: ${doubt}`)),
-  ...(risks.length ? risks.map(riskCard) : [el("p", {}, "Nothing can be lost for the ranges that were given.")]));
+  ...sure.map(riskCard),
+  ...(unbounded.length && risks.length > sure.length ? [el("details", { class: "finding asks" }, el("summary", {}, badge("depends on the inputs", "asks"), ` ${plural(risks.length - sure.length, "reason")} that the range of the inputs decides`), el("div", { class: "inside" }, risks.filter((risk) => risk.basis === ASKS).map(riskCard)))] : []),
+  ...(risks.length ? [] : [el("p", {}, "Nothing can be lost for the ranges that were given.")]));
 
 const differs = (row) => row.excluded ? "excluded by the range" : row.bound === undefined ? "numbers can be lost" : `at most ${number(row.bound)}`;
 rowsTable(["chips", "can differ", "operations", "worst", "why"], data.divergences.map((row) => el("tr", {}, el("td", {}, `${label(row.reference)} and ${row.chips.map(label).join(", ")}`), el("td", {}, differs(row)),
-  el("td", { class: "number" }, (row.nodes || []).length.toLocaleString("en")), el("td", {}, row.worst === undefined ? "" : opButton(row.worst)), el("td", {}, (row.causes || []).join("; ") || "they read what differs already"))),
+  el("td", { class: "number" }, (row.nodes || []).length.toLocaleString("en")), el("td", {}, row.worst === undefined ? "" : opButton(row.worst)), el("td", {}, plain((row.causes || []).join("; ")).replace(/ \(0x[0-9a-f]+\)/g, "") || "they read what differs already"))),
   "differ-list", "None of the nodes that were compared can differ.");
 byId("differ-list").prepend(el("p", { class: "quiet" }, data.divergence_note));
 
@@ -84,7 +96,7 @@ function drawStored() {
     const flow = !known ? "?" : form.name === "fp16" ? "as it is" : form.streaming[chip.name] ? `streams in ${plural(form.streaming[chip.name], "layer")}` : "folds: expanded to fp16";
     return el("tr", {}, el("td", {}, form.name, el("div", { class: "quiet" }, form.what)), el("td", { class: "number" }, form.layers.toLocaleString("en")), el("td", { class: "number" }, bytes(form.bytes)), el("td", { class: "number" }, form.name === "fp16" ? "-" : percent(form.rounding)),
       el("td", { class: "number" }, known ? bytes(form.program_bytes[chip.name]) : "?"), el("td", { class: "number" }, us === undefined ? "?" : hidesTime(chip) ? "hidden" : timed(us, chip)),
-      el("td", {}, flow, el("div", { class: "quiet" }, form.why?.[chip.name] || form.evidence?.[chip.name] || (known ? "" : "nothing is published of it there"))),
+      el("td", {}, flow, el("div", { class: "quiet" }, plain(form.why?.[chip.name]) || plain(form.evidence?.[chip.name]) || (known ? "" : "nothing is published of it there"))),
       el("td", {}, others.length ? el("details", {}, el("summary", {}, plural(others.length, "chip")), el("ul", { class: "plain" }, others.map((other) => el("li", {}, `${other.label}: ${micro(form.us[other.name])}, ${share(1 - form.us[other.name] / other.us)}`)))) : "-"));
   });
   rowsTable(["stored as", "layers", "in the file", "rounding", "in the program", `a call on ${chip.label}`, "there", "on other chips"], rows, "stored-list", "No layer has a weight that is worth storing in another form.");
@@ -115,7 +127,7 @@ function drawOps() {
 function filterOps() {
   const query = byId("ops-query").value.trim().toLowerCase();
   const shown = query ? ops.filter((op) => `${op.name} ${op.op} ${(layersOf.get(op.number) || []).map(({ layer }) => layer.op).join(" ")}`.toLowerCase().includes(query)) : ops;
-  byId("ops-count").textContent = `${shown.length.toLocaleString("en")} of ${ops.length.toLocaleString("en")} operations on ${chips[state.chip].label}`;
+  byId("ops-count").textContent = `${of(shown.length, ops.length, "operation")} on ${chips[state.chip].label}`;
   opsList.show(shown);
 }
 byId("ops-query").addEventListener("input", filterOps);

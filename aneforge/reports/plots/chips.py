@@ -22,6 +22,7 @@ MOST_PANELS = 4
 _COLOURS = {"compute": "#0072B2", "weights": "#D55E00", "activations": "#009E73", "dispatch": "#CC79A7"}
 _OTHER_COLOURS = ("#E69F00", "#56B4E9", "#000000")
 CALL = "#999999"
+COPIES = "#c9b8a0"
 HOST = "#F0E442"
 """The host's part of a split model, a band of which the middle is drawn."""
 CROSSING = "#444444"

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from aneforge.cost.estimate import Estimate
+from aneforge.cost.estimate import CallSpan, Estimate
 from aneforge.reports.plots.chips import (
     CALL,
+    COPIES,
     CROSSING,
     GRID,
     HOST,
@@ -60,7 +61,7 @@ def timeline_svg(estimate: Estimate | Mapping[str, Estimate], title: str) -> str
     chips = by_chip(estimate, "timeline")
     drawing, top = sheet(title, f"Time of one call on {', '.join(chips)}, layer by layer in order.")
     colours = colours_of(list(chips.values()))
-    entries = [(CALL, "none", "the call around the engine")]
+    entries = [(CALL, "none", "starting the call"), (COPIES, "none", "copying inputs and outputs")]
     if any(estimate.parts for estimate in chips.values()):
         entries += [(HOST, "none", "on the host, the middle of a band"), (CROSSING, "none", "change of device")]
     entries += [(colour, "none", f"bound by {bound}") for bound, colour in colours.items()]
@@ -79,35 +80,32 @@ def timeline_svg(estimate: Estimate | Mapping[str, Estimate], title: str) -> str
 
 
 def _segments(estimate: Estimate, colours: Mapping[str, str]) -> list[_Segment]:
-    """What a call consists of, in order: one program, or regions of both devices with what crosses between them."""
-    if not estimate.parts:
-        return list(_program_segments(estimate, colours, 0.0, "the call"))
-    listed: list[_Segment] = []
-    start, before = 0.0, estimate.parts[0].device
-    change = estimate.crossings_us / max(1, estimate.crossings)
-    for part in estimate.parts:
-        if part.device != before:
-            words = f"{before} to {part.device}"
-            listed.append(_Segment(start, change, words, CROSSING, f"{words}: {us_text(change)} µs"))
-            start, before = start + change, part.device
-        if part.program is None:
-            words = f"region {part.number}, {plural(part.ops, 'op')} on the host: {band_text(part.interval)}, assumed"
-            listed.append(_Segment(start, part.us, f"host region {part.number}", HOST, words))
-        else:
-            listed += _program_segments(part.program, colours, start, f"call of region {part.number}")
-        start += part.us
-    return listed
+    """Every piece of a call that takes time, with its name and colour."""
+    segments: list[_Segment] = []
+    start = 0.0
+    for span in estimate.spans():
+        if span.us > 0:
+            name, colour, words = _shown(span, colours)
+            segments.append(_Segment(start, span.us, name, colour, words))
+            start += span.us
+    return segments
 
 
-def _program_segments(estimate: Estimate, colours: Mapping[str, str], start: float, name: str) -> Iterator[_Segment]:
-    around = max(0.0, estimate.us - estimate.engine_us)
-    if around > 0:
-        yield _Segment(start, around, name, CALL, f"the call around the engine: {us_text(around)} µs")
-    start += around
-    for layer in estimate.layers:
-        if layer.us > 0:
-            yield _Segment(start, layer.us, layer_name(layer), colours[layer.bound], hover(layer))
-            start += layer.us
+def _shown(span: CallSpan, colours: Mapping[str, str]) -> tuple[str, str, str]:
+    """The name of a piece, its colour, and what is said where the pointer rests on it."""
+    part, us = span.part, us_text(span.us)
+    if span.layer is not None:
+        return layer_name(span.layer), colours[span.layer.bound], hover(span.layer)
+    if part is not None and span.kind == "crossing":
+        words = f"{'host to engine' if part.device == 'engine' else 'engine to host'}"
+        return words, CROSSING, f"{words}: {us} µs"
+    if part is not None and span.kind == "host":
+        words = f"region {part.number}, {plural(part.ops, 'op')} on the host: {band_text(part.interval)}, assumed"
+        return f"host region {part.number}", HOST, words
+    of_region = f" of region {part.number}" if part is not None else ""
+    if span.kind == "copies":
+        return f"copies{of_region}", COPIES, f"copying inputs and outputs{of_region}: {us} µs"
+    return f"call{of_region}" if of_region else "the call", CALL, f"starting the call{of_region}: {us} µs"
 
 
 def _timeline_caption(estimate: Estimate) -> str:

@@ -14,12 +14,14 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from aneforge.errors import AneforgeError, LoadError, first_line, line_of
 from aneforge.files import check_archive, spend
 from aneforge.formats.cache import off
+from aneforge.formats.shapes import shapes_of
 from aneforge.formats.values import model_files
 from aneforge.reports.gather import report
 from aneforge.reports.workers import Worker, WorkerLimits
@@ -111,8 +113,8 @@ REPORT = "report.html"
 _PYTHON = ".py"
 
 
-def run(task: Mapping[str, Any], tell: Callable[[Any], Any]) -> str:
-    """Write the report of an upload beside it; returns its file."""
+def run(task: Mapping[str, Any], tell: Callable[[Any], Any]) -> str | list[dict[str, Any]]:
+    """Write the report of an upload beside it; its file, or the sizes that the model leaves open."""
     folder = Path(task["folder"])
     file = folder / task["name"]
     if file.suffix.casefold() == _PYTHON:
@@ -120,11 +122,30 @@ def run(task: Mapping[str, Any], tell: Callable[[Any], Any]) -> str:
     if file.suffix.casefold() == ".zip":
         tell(["unpacking the archive", 0, 0])
         file = unpack(file, folder / "unpacked")
-    with off():  # the cache is the user's own, and an upload is a stranger's
-        gathered = report(file, task["target"], progress=_telling(tell))
+    dims = task["dims"]
+    try:
+        with off():  # the cache is the user's own, and an upload is a stranger's
+            gathered = report(file, task["target"], max_abs=task["max_abs"], dims=dims, progress=_telling(tell))
+    except LoadError:
+        asked = open_sizes(file, dims)
+        if not asked:
+            raise
+        return asked
     tell(["writing the page", 0, 0])
     gathered.save(folder / REPORT)
     return REPORT
+
+
+def open_sizes(file: Path, given: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The dimensions to which neither the file nor the reader of the page gave a size."""
+    try:
+        shapes = shapes_of(file)
+        spans = {} if shapes.default is not None else shapes.spans
+    except Exception:  # whoever reads the whole file has better words for what is wrong with it
+        return []
+    return [
+        {"name": name, "least": max(1, low), "most": high} for name, (low, high) in spans.items() if name not in given
+    ]
 
 
 def _telling(tell: Callable[[Any], Any]) -> Callable[[int, int, str], None]:
@@ -182,15 +203,26 @@ class BusyError(AneforgeError):
     """Too many jobs are waiting."""
 
 
+@dataclass(frozen=True)
+class UploadSettings:
+    """What a report of an upload is about, as the page asks for it."""
+
+    target: str
+    max_abs: float | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
 class Job:
     """One upload: where it is stored, how far it is, and what came of it."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, settings: UploadSettings) -> None:
         self.id = secrets.token_urlsafe(18)  # nobody guesses the page of another
         self.name = name
         self.folder = folder
+        self.settings = settings
         self.state = "waiting"
-        """``waiting``, ``working``, ``done`` or ``failed``."""
+        """``waiting``, ``working``, ``done``, ``failed``, or ``asks`` for sizes that the file leaves open."""
+        self.sizes: list[dict[str, Any]] = []
         self.progress: tuple[str, int, int] = ("waiting for its turn", 0, 0)
         """What is being done, and how much is done of how much; of 0 where that is not known."""
         self.error = ""
@@ -201,7 +233,7 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        return self.state in ("done", "failed")
+        return self.state in ("done", "failed", "asks")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -212,6 +244,7 @@ class Job:
             "done": self.progress[1],
             "total": self.progress[2],
             "error": self.error,
+            "sizes": self.sizes,
             "seconds": round(time.monotonic() - self.started, 1),
         }
 
@@ -219,9 +252,9 @@ class Job:
 class Jobs:
     """All jobs of one server. ``close`` ends them and removes every file."""
 
-    def __init__(self, target: str, limits: WorkerLimits, at_once: int) -> None:
+    def __init__(self, limits: WorkerLimits, at_once: int) -> None:
         self.folder = ServerFolder()
-        self._target, self._limits = target, limits
+        self._limits = limits
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._threads = ThreadPoolExecutor(at_once, "job")
@@ -238,17 +271,17 @@ class Jobs:
             raise BusyError(f"server: {self._most_open} models are being read; at most that many may wait. Try later.")
 
     @contextlib.contextmanager
-    def arrival(self) -> Iterator[Callable[[str, Path], Job]]:
+    def arrival(self) -> Iterator[Callable[[str, Path, UploadSettings], Job]]:
         """A place for an upload that comes in; gives :meth:`add`, which takes the place."""
         with self._lock:
             self._require_room()
             self._arriving += 1
         is_open = True
 
-        def add(name: str, folder: Path) -> Job:
+        def add(name: str, folder: Path, settings: UploadSettings) -> Job:
             nonlocal is_open
             is_open = False
-            return self.add(name, folder, 1)
+            return self.add(name, folder, settings, 1)
 
         try:
             yield add
@@ -257,9 +290,9 @@ class Jobs:
                 with self._lock:
                     self._arriving -= 1
 
-    def add(self, name: str, folder: Path, arrived: int = 0) -> Job:
+    def add(self, name: str, folder: Path, settings: UploadSettings, arrived: int = 0) -> Job:
         """Start on an upload that lies in its folder under its name."""
-        job = Job(name, folder)
+        job = Job(name, folder, settings)
         with self._lock:
             self._arriving -= arrived
             self._jobs[job.id] = job
@@ -295,7 +328,7 @@ class Jobs:
             error = line_of(failure)
         finally:
             shutil.rmtree(job.folder, ignore_errors=True)
-        state = "failed" if error else "done"
+        state = "failed" if error else "asks" if job.sizes else "done"
         job.error, job.progress = error, (state, 0, 0)
         job.state = state
 
@@ -307,11 +340,14 @@ class Jobs:
             worker = job.worker = Worker(FUNCTION, self._limits)
         job.state = "working"
         try:
-            task = {"folder": str(job.folder), "name": job.name, "target": self._target}
+            task = {"folder": str(job.folder), "name": job.name, **asdict(job.settings)}
             outcome = worker.run(task, lambda step: setattr(job, "progress", tuple(step)))
         finally:
             with self._lock:
                 worker.end()
+        if outcome.ok and isinstance(outcome.value, list):
+            job.sizes = outcome.value
+            return ""
         if outcome.ok:
             job.report = (job.folder / REPORT).read_bytes()
             return ""

@@ -12,18 +12,20 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from aneforge.chips.names import DEFAULT
 from aneforge.errors import AneforgeError
 from aneforge.formats.arguments import chips_of
 from aneforge.reports.pages import colours
-from aneforge.reports.serve.jobs import BusyError, Job, Jobs
+from aneforge.reports.serve.example import example_model
+from aneforge.reports.serve.jobs import BusyError, Job, Jobs, UploadSettings
 from aneforge.reports.workers import WorkerLimits
 from aneforge.text import human_bytes
 from aneforge.version import __version__
@@ -31,6 +33,7 @@ from aneforge.version import __version__
 # What a request may be: a known host, a name for a file that is only a name, and a body of bounded size and time.
 
 
+_MOST_SETTINGS, _LONGEST = 40, 400
 _ODD = re.compile(r"[^\w.+-]+", re.ASCII)
 _AT_ONCE = 1 << 18
 
@@ -74,6 +77,27 @@ def safe_name(given: str) -> str:
     if not name:
         raise RefusedError(400, f"{given[:80]!r}: not a name for a model; give one such as net.onnx")
     return name
+
+
+def settings_of(query: str, target: str) -> UploadSettings:
+    """What an upload asks for behind its name (``target=m1,m5&max_abs=255&dim=batch=1``), held to its types."""
+    dims: dict[str, int] = {}
+    max_abs = None
+    try:
+        parts = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=_MOST_SETTINGS)
+    except ValueError:
+        raise RefusedError(400, "request: its settings cannot be read; use the page of this server") from None
+    for name, value in parts:
+        if name == "target" and len(value) <= _LONGEST:
+            target = value
+        elif name == "max_abs" and re.fullmatch(r"\d{1,12}(\.\d{1,12})?", value) and float(value) > 0:
+            max_abs = float(value)
+        elif name == "dim" and (size := re.fullmatch(r"([^\s=][^=]{0,119})=([1-9]\d{0,8})", value)):
+            dims[size[1]] = int(size[2])
+        else:
+            raise RefusedError(400, f"request: {name[:40]}={value[:80]} is not a setting; use the page of this server")
+    chips_of(target)
+    return UploadSettings(target, max_abs, dims)
 
 
 def stated_length(headers: Mapping[str, str], most: int) -> int:
@@ -127,8 +151,10 @@ _MOST_CONNECTIONS = 64
 _PAGES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/zip.js": ("zip.js", "text/javascript; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
+_EXAMPLE = "/example.aneforge"
 _OWN_PAGE = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -152,7 +178,7 @@ class Server:
         max_upload: int = DEFAULT_UPLOAD,
     ) -> None:
         chips_of(target)  # a wrong name is told now
-        self.host = host
+        self.host, self.target = host, target
         self.limits, self.max_upload = limits or WorkerLimits(), max_upload
         try:
             self._http = _Http((host, port), self)
@@ -161,7 +187,7 @@ class Server:
             raise AneforgeError(f"{host}:{port}: cannot be bound ({why}); choose another --host or --port") from None
         self.port: int = self._http.server_address[1]
         try:
-            self.jobs = Jobs(target, self.limits, min(2, os.cpu_count() or 1))
+            self.jobs = Jobs(self.limits, min(2, os.cpu_count() or 1))
         except AneforgeError:
             self._http.server_close()
             raise
@@ -271,6 +297,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answered(self._get)
 
+    def do_HEAD(self) -> None:
+        self._answered(self._get)
+
     def do_PUT(self) -> None:
         self._answered(self._put)
 
@@ -291,6 +320,9 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def _get(self) -> None:
+        if self.path == _EXAMPLE:
+            self._send(200, example_model(), "application/octet-stream", _OWN_PAGE)
+            return
         if self.path in _PAGES:
             name, kind = _PAGES[self.path]
             self._send(200, self._page(name), kind, _OWN_PAGE)
@@ -308,9 +340,9 @@ class _Handler(BaseHTTPRequestHandler):
         with self._owner.jobs.arrival() as add:
             folder = self._owner.jobs.folder.new_upload()
             try:
-                name = safe_name(self.path.removeprefix("/models/"))
+                name, settings = self._asked()
                 receive(self.rfile, length, folder / name, self._owner.limits.seconds)  # type: ignore[arg-type]
-                job = add(name, folder)
+                job = add(name, folder, settings)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -330,10 +362,15 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedError(403, "request: it comes from another page. Use the page of this server.")
         if not self.path.startswith("/models/"):
             raise RefusedError(404, "request: uploads go to /models/NAME; check the address")
-        safe_name(self.path.removeprefix("/models/"))
+        self._asked()
         length = stated_length(self.headers, self._owner.max_upload)  # type: ignore[arg-type]
         self._owner.jobs.require_room()
         return length
+
+    def _asked(self) -> tuple[str, UploadSettings]:
+        """The name of an upload, and what its report is to be about."""
+        name, _, query = self.path.removeprefix("/models/").partition("?")
+        return safe_name(name), settings_of(query, self._owner.target)
 
     def _job(self) -> tuple[Job, str]:
         parts = self.path.split("/")
@@ -347,7 +384,9 @@ class _Handler(BaseHTTPRequestHandler):
         if name == "page.css":
             text = f"{colours()}\n{text}"
         limit = self._owner.max_upload
-        for field, value in (("LIMIT_BYTES", limit), ("LIMIT", human_bytes(limit)), ("VERSION", __version__)):
+        fields = {"LIMIT_BYTES": limit, "LIMIT": human_bytes(limit), "VERSION": __version__}
+        fields["TARGET"] = escape(self._owner.target)
+        for field, value in fields.items():
             text = text.replace(f"@{field}@", str(value))
         return text.encode()
 
@@ -389,4 +428,5 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
@@ -157,14 +158,15 @@ def _pipes(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def page(table: Table) -> str:
     """The page as text."""
-    models = models_of_table(table)
+    models, chips = models_of_table(table), chips_of_table(table)
     return page_text(
         "aneforge.reports.sweep",
         "page.html",
         ("rows.js", "page.js"),
-        models=len(models),
+        title=f"{text.plural(len(models), 'model')} on {text.plural(len(chips), 'chip')}",
         failed=sum(bool(model.error) for model in models),
-        chips=chips_of_table(table),
+        chips=chips,
+        chip_heads=_CHIP_HEADS,
         **embedded(_matrix(table)),
     )
 
@@ -188,4 +190,14 @@ def _matrix(table: Table) -> dict[str, Any]:
         us = None if row["us"] is None else [round(row[name], 1) for name in ("us", "us_low", "us_high")]
         cell = [grade_of(row["verdict"]), row["engine_ops"], us, rules.setdefault(row["rules"], len(rules))]
         models.setdefault(name, empty)["cells"][places[row["target"]]] = cell
+    for model, short_name in zip(models.values(), short_names(list(models)), strict=True):
+        model["short"] = short_name
     return {"chips": labels, "models": list(models.values()), "rules": list(rules)}
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The names without the folders that all of them are in."""
+    folders = [name.split("/")[:-1] for name in names]
+    alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+    common = sum(1 for _ in alike)
+    return ["/".join(name.split("/")[common:]) for name in names]

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from aneforge.chips.families import Family8
+from aneforge.chips.names import first_chips
 from aneforge.chips.ops import BackendOp, backend_op, backend_ops, op_routes
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import Limit, Over, Structure, rule, rule_records
@@ -195,12 +196,12 @@ def _is_below(floor: int | None, limit: Limit) -> bool:
 
 @rule("neuron-mode", "Neuron", reads=("family8",), validates=True, elsewhere="netplist")
 def neuron_mode(query: Query, limit: Limit) -> Any:
-    """{op}: the function {extent} starts at family {limit}; {chip} is older ("{string}")."""
+    """{op}: the function {extent} starts with the {limit}; {chip} is older ("{string}")."""
     kind = str(query.attrs.get("Type", ""))
     op = _neurons().get(_letters(kind))
     if op is None or not _is_below(op.floor.value, limit):
         return None
-    return Over(kind, int(op.floor.value), words=Family8(op.floor.value).name)
+    return Over(kind, int(op.floor.value), words=first_chips(Family8(op.floor.value)))
 
 
 @rule("neuron-bridge", "Neuron", validates=True, elsewhere="netplist")

@@ -46,10 +46,10 @@ function chosen() {
 
 function detailOf(model, column) {
   const cell = model.cells[column];
-  if (model.error) return `${model.name}: ${model.error}`;
-  if (!cell) return `${model.name} on ${data.chips[column]}: not asked for`;
+  if (model.error) return `${model.short}: ${model.error}`;
+  if (!cell) return `${model.short} on ${data.chips[column]}: not asked for`;
   const [grade, ops, us, rules] = cell;
-  const parts = [`${model.name} on ${data.chips[column]}: ${WORDS[grade]}`];
+  const parts = [`${model.short} on ${data.chips[column]}: ${WORDS[grade]}`];
   if (ops !== null) parts.push(`${ops} of ${model.ops} operations on the engine`);
   if (us) parts.push(`${us[0].toLocaleString("en")} µs, from ${us[1].toLocaleString("en")} to ${us[2].toLocaleString("en")}`);
   if (data.rules[rules]) parts.push(data.rules[rules]);
@@ -81,7 +81,7 @@ function headOf(label, column) {
 
 function rowOf(model, number) {
   const line = make("tr", "", { "data-row": number });
-  line.append(make("th", model.name, { scope: "row" }), make("td", model.ops === null ? "?" : model.ops.toLocaleString("en")));
+  line.append(make("th", model.short, { scope: "row", title: model.name }), make("td", model.ops === null ? "?" : model.ops.toLocaleString("en")));
   if (model.error) line.append(make("td", model.error, { colspan: data.chips.length, class: "error", tabindex: "-1", "data-column": 0 }));
   else data.chips.forEach((label, column) => line.append(cellOf(model, column)));
   return line;
