@@ -221,8 +221,11 @@ def basis_of(chip: str | Target) -> Basis:
 
 def _with_others(known: Constants, other: Mapping[str, Any]) -> Constants:
     """Constants of which some are supposed: of the chip, shared by all chips, or what the engine can do."""
-    chip, shared = ({**table, **{k: other[k] for k in other if k in table}} for table in (known.chip, known.shared))
-    gates = {key: value for key, value in other.items() if key not in chip and key not in shared}
+    gates = {key: value for key, value in other.items() if isinstance(value, bool)}
+    numbers = {key: value for key, value in other.items() if key not in gates}
+    chip, shared = (
+        {**table, **{key: numbers[key] for key in numbers if key in table}} for table in (known.chip, known.shared)
+    )
     return replace(known, chip=chip, shared=shared, **gates)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aneforge.chips import store
+from aneforge.cost.calls import PYTHON_SCOPE
 from aneforge.cost.constants import Basis, basis_of, physique_of
 from aneforge.cost.layers import Surroundings, columns_of, times_of
 from aneforge.cost.work import Work
@@ -73,10 +74,17 @@ def measured_copies(calls: Sequence[Relu], target: str) -> MeasuredMachine:
         )
     start = median(us - slope * size for size, us in outside)
     fitted = [start + slope * size + us for (size, _), us in zip(outside, engine.tolist(), strict=True)]
-    constants = basis.constants.chip
-    assumed = 2e-3 / (1 / constants["host_in"] + 1 / constants["host_out"])
+    assumed = assumed_copies(basis)
     pairs = tuple(zip(calls, fitted, strict=True))
     return MeasuredMachine(chip.name, basis.label, 1e-3 / slope, max(0.0, start), assumed, pairs)
+
+
+def assumed_copies(basis: Basis, scope: str = PYTHON_SCOPE) -> float:
+    """GB/s of the copies of a call that are taken for a chip where nobody says."""
+    constants = basis.constants.chip
+    if scope != PYTHON_SCOPE:
+        return 1e-3 * constants["coreml_io"]
+    return 2e-3 / (1 / constants["host_in"] + 1 / constants["host_out"])
 
 
 def copy_rate(machine: str | None, copy_gbs: float | None) -> float | None:

@@ -1,0 +1,194 @@
+"""What each hypothesis says that a chip would show: worked out by the simulator, the check, the compiler or the cost
+model, under what the hypothesis supposes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aneforge.chips.chip import Target
+from aneforge.chips.devices import chip_records
+from aneforge.chips.names import target as target_of
+from aneforge.chips.suppose import supposing
+from aneforge.compiler.refusal import CompileError
+from aneforge.cost.constants import basis_of
+from aneforge.cost.machines import assumed_copies
+from aneforge.cost.parts import host_band
+from aneforge.reports.kit.experiments import (
+    COPIES,
+    HOST,
+    NAME,
+    PLACEMENT,
+    PROGRAM,
+    TIMES,
+    WORDS,
+    Experiment,
+    Hypothesis,
+)
+from aneforge.study.model import build
+from aneforge.study.plan import plan_of_partition
+from aneforge.study.plan_files import ENGINE
+from aneforge.study.study import Study
+
+SCOPE = "coreml_call"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where an experiment runs."""
+
+    chip: str
+    """The product, such as M3 Pro."""
+    os: str | None = None
+    """The version of the system, such as macOS 26.1."""
+
+    @property
+    def target(self) -> Target:
+        return target_of(self.chip)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a hypothesis says that would be observed in each case; None where it says nothing on this chip."""
+
+    hypothesis: Hypothesis
+    cases: tuple[Any, ...] | None
+    refusal: str = ""
+
+    @property
+    def key(self) -> str:
+        """Equal for hypotheses that nobody can tell apart on this chip."""
+        return repr([_plain(case) for case in self.cases or ()])
+
+    def to_json(self) -> dict[str, Any]:
+        shown = None if self.cases is None else [_shown(case) for case in self.cases]
+        return {"hypothesis": self.hypothesis.name, "stands_for": self.hypothesis.stands_for, "predicted": shown}
+
+
+def predictions(experiment: Experiment, setting: Setting) -> list[Prediction]:
+    """What every hypothesis of an experiment says of one chip."""
+    return [_prediction(experiment, hypothesis, setting) for hypothesis in experiment.hypotheses]
+
+
+def _prediction(experiment: Experiment, hypothesis: Hypothesis, setting: Setting) -> Prediction:
+    observe = _OBSERVERS[experiment.kind]
+    try:
+        with supposing(hypothesis.suppose):
+            return Prediction(
+                hypothesis, tuple(observe(experiment, case, hypothesis, setting) for case in experiment.cases)
+            )
+    except CompileError as error:
+        return Prediction(hypothesis, None, str(error))
+
+
+def words_of(array: np.ndarray) -> np.ndarray:
+    """Numbers as fp16 words; every NaN is the same."""
+    halves = np.ascontiguousarray(array, np.float16).reshape(-1)
+    return np.where(np.isnan(halves), np.uint16(0x7E00), halves.view(np.uint16))
+
+
+def digest_of(words: np.ndarray) -> str:
+    """The hash of words in their order, little endian."""
+    return hashlib.sha256(words.astype("<u2").tobytes()).hexdigest()
+
+
+def simulated(
+    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
+) -> dict[str, np.ndarray]:
+    """The words of every result, as the simulator gives them."""
+    model = build(experiment.graph_of(case, hypothesis), setting.target)
+    results = model(*experiment.inputs(case).values())
+    arrays = results if isinstance(results, (list, tuple)) else [results]
+    return {name: words_of(array) for name, array in zip(experiment.outputs(case), arrays, strict=True)}
+
+
+def _placed(
+    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
+) -> dict[str, bool]:
+    """Whether the engine can take each operation that is watched."""
+    study = Study(experiment.graph_of(case, hypothesis), setting.chip, os=setting.os, runtime="coreml")
+    (split,) = study.judged().values()
+    plan = plan_of_partition(split, setting.chip)
+    return {op.name: ENGINE in op.supported for op in plan.operations if op.name in experiment.watch}
+
+
+def _timed(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> float:
+    """Microseconds of one call."""
+    return build(experiment.graph_of(case, hypothesis), setting.target).estimate(SCOPE).us
+
+
+def _copied(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> float:
+    """GB/s of the host's copies."""
+    return hypothesis.factor * assumed_copies(basis_of(setting.target), SCOPE)
+
+
+def _on_the_host(
+    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
+) -> tuple[float, float]:
+    """Between which times the host's work lies."""
+    graph = experiment.graph_of(case, hypothesis)
+    low, high = host_band(node for node in graph.nodes if not node.definition.leaf)
+    return {"within": (low, high), "above": (high, float("inf")), "below": (0.0, low)}[hypothesis.side]
+
+
+def _named(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> str:
+    """What the system calls the engine."""
+    record = chip_records().get(setting.chip)
+    reported = record.reported.value if record is not None else None
+    name = reported or setting.target.name
+    compiled = record.compile.value if record is not None else None
+    plain = name.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return {"reported": name, "compile": compiled or name, "plain": plain, "g": f"{plain}g"}[hypothesis.says]
+
+
+def _compiled(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> Any:
+    """Tasks of the program for the target of the case, which any Mac can compile for."""
+    from aneforge.codegen.emission import emit
+    from aneforge.reports.kit.programs import reading_of
+
+    graph = experiment.graph_of(case, hypothesis)
+    if experiment.watch == ("compiles",):
+        build(graph, case["target"], route="direct")
+        return {"compiles": not (hypothesis.says == "refused" and case != experiment.cases[0])}
+    program = build(graph, case["target"]).program
+    reading = reading_of(emit(program), experiment.watch)
+    layers = [_ENGINES[layer.engine] for layer in program.layers if layer.engine != "view"]
+    if "engines" in reading and len(layers) == len(reading["engines"]):
+        reading["engines"] = layers  # the words of a layer on another engine are not published
+    return reading
+
+
+_ENGINES = {"NE": "MAC", "DMA": "MAC", "PE": "planar", "TE": "planar"}
+"""How the tasks of a program are told apart: those of the planar engine, and all others."""
+
+
+_OBSERVERS = {
+    WORDS: simulated,
+    PLACEMENT: _placed,
+    TIMES: _timed,
+    COPIES: _copied,
+    HOST: _on_the_host,
+    PROGRAM: _compiled,
+    NAME: _named,
+}
+
+
+def _plain(case: Any) -> Any:
+    return {name: digest_of(words) for name, words in case.items()} if _is_words(case) else case
+
+
+def _shown(case: Any) -> Any:
+    """A prediction as the manifest states it: hashes and the first words of long results."""
+    if not _is_words(case):
+        return list(case) if isinstance(case, tuple) else case
+    return {
+        name: {"sha256": digest_of(w), "first": [f"{word:04x}" for word in w[:8].tolist()]} for name, w in case.items()
+    }
+
+
+def _is_words(case: Any) -> bool:
+    return isinstance(case, dict) and any(isinstance(value, np.ndarray) for value in case.values())
