@@ -61,7 +61,8 @@ def values_of(recipe: Mapping[str, Any], seed: int, name: str) -> Array:
     elif "knots" in recipe:
         numbers = np.resize(_at_knots(*recipe["knots"]), size)
     elif "spread" in recipe:
-        numbers = np.linspace(*recipe["spread"], size).astype(np.float16)
+        low, high = recipe["spread"]
+        numbers = np.linspace(low, high, size).astype(np.float16)
     elif "normal" in recipe:
         port = graph_input(shape, name=name)
         drawn = drawn_sample(Graph.of(port), seed)[name].reshape(-1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from aneforge.chips.chip import Target
 from aneforge.chips.devices import chip_records
 from aneforge.chips.names import target as target_of
 from aneforge.chips.suppose import supposing
+from aneforge.chips.systems import system_of_report
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.constants import basis_of
 from aneforge.cost.machines import assumed_copies
@@ -28,8 +30,9 @@ from aneforge.reports.kit.experiments import (
     WORDS,
     Experiment,
     Hypothesis,
+    experiments,
 )
-from aneforge.study.model import build
+from aneforge.study.model import Model, build
 from aneforge.study.plan import plan_of_partition
 from aneforge.study.plan_files import ENGINE
 from aneforge.study.study import Study
@@ -110,7 +113,12 @@ def _placed(
     experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
 ) -> dict[str, bool]:
     """Whether the engine can take each operation that is watched."""
-    study = Study(experiment.graph_of(case, hypothesis), setting.chip, os=setting.os, runtime="coreml")
+    study = Study(
+        experiment.graph_of(case, hypothesis),
+        setting.chip,
+        os=setting.os and system_of_report(setting.os),
+        runtime="coreml",
+    )
     (split,) = study.judged().values()
     plan = plan_of_partition(split, setting.chip)
     return {op.name: ENGINE in op.supported for op in plan.operations if op.name in experiment.watch}
@@ -118,7 +126,14 @@ def _placed(
 
 def _timed(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> float:
     """Microseconds of one call."""
-    return build(experiment.graph_of(case, hypothesis), setting.target).estimate(SCOPE).us
+    return _program(experiment.id, experiment.cases.index(case), setting.chip).estimate(SCOPE).us
+
+
+@lru_cache(maxsize=16)
+def _program(experiment: str, case: int, chip: str) -> Model:
+    """The program that is timed: hypotheses about times suppose constants of the cost model, which no pass reads."""
+    entry = experiments()[experiment]
+    return build(entry.graph_of(entry.cases[case]), target_of(chip))
 
 
 def _copied(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> float:

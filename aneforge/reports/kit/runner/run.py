@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from typing import Any, Dict  # the system's Python may be 3.9
 
 Record = Dict[str, Any]
@@ -102,7 +103,8 @@ def plan_of(tools: Any, package: pathlib.Path, units: Any) -> list[Record]:
     compiled = tools.models.utils.compile_model(str(package))
     plan = MLComputePlan.load_from_path(str(compiled), compute_units=units)
     rows = []
-    for operation in plan.model_structure.program.functions["main"].block.operations:
+    program: Any = plan.model_structure.program
+    for operation in program.functions["main"].block.operations:
         usage = plan.get_compute_device_usage_for_mlprogram_operation(operation)
         rows.append(
             {
@@ -163,7 +165,7 @@ def compile_case(case: Record, command: str, folder: str) -> Record:
     netplist = netplist if netplist.suffix == ".plist" else next(netplist.glob("*.plist"))
     words = [part.format(plist=netplist, target=case["target"], out=out) for part in shlex.split(command)]
     subprocess.run(words, capture_output=True, timeout=60, check=True)
-    return {"program": base64.b64encode(out.read_bytes()).decode()}
+    return {"program": base64.b64encode(zlib.compress(out.read_bytes())).decode()}
 
 
 def result_of(case: Record, tools: Any, compiler: str, folder: str) -> Record:
@@ -204,7 +206,7 @@ def seal(document: Record) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Run the experiments of this folder on a Mac.")
     parser.add_argument("experiments", nargs="*", help="only these, such as X01")
     parser.add_argument("--out", default="results.json", help="where the results go (default: results.json)")
     parser.add_argument(
