@@ -289,9 +289,11 @@ def copies_of(results: KitResults) -> Any:
 
 
 def _judge_host(results: KitResults, rows: Sequence[CaseResult], said: Sequence[Prediction]) -> Judgement:
-    inside = [
-        p for p in said if all(low <= row.us <= high for row, (low, high) in zip(rows, p.cases or (), strict=True))
-    ]
+    inside = []
+    for prediction in said:
+        bands: Any = prediction.cases
+        if all(low <= row.us <= high for row, (low, high) in zip(rows, bands, strict=True)):
+            inside.append(prediction)
     return (inside or None), ", ".join(f"{row.us:,.0f} us" for row in rows)
 
 

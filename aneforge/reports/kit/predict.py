@@ -67,6 +67,15 @@ class Prediction:
         """Equal for hypotheses that nobody can tell apart on this chip."""
         return repr([_plain(case) for case in self.cases or ()])
 
+    @property
+    def in_words(self) -> str:
+        """The beginning of what is predicted, for a line."""
+        first = _shown((self.cases or ({},))[0])
+        if _is_words((self.cases or ({},))[0]):
+            return "; ".join(f"{name} begins {' '.join(out['first'][:4])}" for name, out in first.items())
+        shown = ", ".join(_number(case) for case in self.cases or ())
+        return shown if len(shown) < 100 else f"{shown[:97]}..."
+
     def to_json(self) -> dict[str, Any]:
         shown = None if self.cases is None else [_shown(case) for case in self.cases]
         return {"hypothesis": self.hypothesis.name, "stands_for": self.hypothesis.stands_for, "predicted": shown}
@@ -203,6 +212,14 @@ def _shown(case: Any) -> Any:
     return {
         name: {"sha256": digest_of(w), "first": [f"{word:04x}" for word in w[:8].tolist()]} for name, w in case.items()
     }
+
+
+def _number(case: Any) -> str:
+    if isinstance(case, float):
+        return f"{case:,.0f}" if case >= 100 else f"{case:.3g}"
+    if isinstance(case, tuple):
+        return " to ".join(_number(part) for part in case)
+    return ", ".join(f"{name} {value}" for name, value in case.items()) if isinstance(case, dict) else str(case)
 
 
 def _is_words(case: Any) -> bool:
