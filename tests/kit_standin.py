@@ -30,9 +30,10 @@ def results(chip, hypotheses=None, only=None, seed=0, noise=0.01, os="macOS 26.1
         if only is None or entry.id in only:
             hypothesis = entry.hypotheses[(hypotheses or {}).get(entry.id, 0)]
             rows += _rows(entry, hypothesis, predict.Setting(chip, os), rng, noise, programs)
-    name = experiments()["X70"].hypotheses[(hypotheses or {}).get("X70", 0)]
     setting = predict.Setting(chip, os)
-    engine = predict._named(experiments()["X70"], {}, name, setting)
+    names = [entry for entry in experiments().values() if entry.kind == NAME and entry.asks_of(chip)]
+    name = names[0] if names else next(entry for entry in experiments().values() if entry.kind == NAME)
+    engine = predict._named(name, {}, name.hypotheses[(hypotheses or {}).get(name.id, 0)], setting)
     model = next((device.identifier for device in all_devices() if device.chip == chip and device.kind == "mac"), "")
     assert chip in chip_records()
     document = {
@@ -63,6 +64,8 @@ def sealed(document):
 
 def _rows(entry, hypothesis, setting, rng, noise, programs):
     prediction = predict._prediction(entry, hypothesis, setting)
+    if not entry.asks_of(setting.chip):
+        return
     for number, case in enumerate(entry.cases):
         row = {"id": entry.id, "case": number, "asked": entry.digest(), "status": "ran", "message": ""}
         said = prediction.cases[number] if prediction.cases else None

@@ -52,7 +52,7 @@ class Hypothesis:
     side: str = "within"
     """Of a band: within, above or below."""
     says: str = ""
-    """Of a name: reported, compile, plain or g."""
+    """Of a name: reported, compile, g or a; of a placement: otherwise; of a compile: refused."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,12 @@ class Experiment:
     """The operations whose device is looked at."""
     units: str = "cpuAndNeuralEngine"
     """What Core ML may use."""
+    chips: tuple[str, ...] = ()
+    """The products that it asks something of; all where none is named."""
+
+    def asks_of(self, chip: str) -> bool:
+        """Whether the question is about a chip."""
+        return not self.chips or chip in self.chips
 
     def record(self, case: Mapping[str, Any], hypothesis: Hypothesis | None = None) -> dict[str, Any]:
         """What the graph of a case is made of."""

@@ -178,7 +178,7 @@ def _exact(rows: Sequence[CaseResult], experiment: Experiment) -> Any:
 
 def _outcome(results: KitResults, experiment: Experiment, setting: Setting) -> Outcome:
     rows = results.cases(experiment)
-    if not rows or all(row.status == "skipped" for row in rows):
+    if not rows or not experiment.asks_of(setting.chip) or all(row.status == "skipped" for row in rows):
         return Outcome(experiment, NOT_RUN)
     failed = [row for row in rows if row.status != "ran"]
     if failed and experiment.watch != ("compiles",):
@@ -285,7 +285,7 @@ def copies_of(results: KitResults) -> Any:
         )
     sizes = [int(np.prod(experiment.inputs(case)["x"].shape)) for case in experiment.cases]
     calls = [Relu(size, row.us) for size, row in zip(sizes, rows, strict=True)]
-    return measured_copies(calls, results.machine.chip)
+    return measured_copies(calls, Setting(results.machine.chip).name)
 
 
 def _judge_host(results: KitResults, rows: Sequence[CaseResult], said: Sequence[Prediction]) -> Judgement:

@@ -16,6 +16,8 @@ from aneforge.chips.devices import chip_records
 from aneforge.chips.names import target as target_of
 from aneforge.chips.suppose import supposing
 from aneforge.chips.systems import system_of_report
+from aneforge.compiler.legal.judge import judge
+from aneforge.compiler.legal.translate import query_of
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.constants import basis_of
 from aneforge.cost.machines import assumed_copies
@@ -50,8 +52,13 @@ class Setting:
     """The version of the system, such as macOS 26.1."""
 
     @property
+    def name(self) -> str:
+        """The product as look-ups take it: A18 alone is also a family."""
+        return f"product:{self.chip}" if self.chip in chip_records() else self.chip
+
+    @property
     def target(self) -> Target:
-        return target_of(self.chip)
+        return target_of(self.name)
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class Prediction:
 
 def predictions(experiment: Experiment, setting: Setting) -> list[Prediction]:
     """What every hypothesis of an experiment says of one chip."""
+    if not experiment.asks_of(setting.chip):
+        return [Prediction(hypothesis, None, "asked of other chips") for hypothesis in experiment.hypotheses]
     return [_prediction(experiment, hypothesis, setting) for hypothesis in experiment.hypotheses]
 
 
@@ -122,20 +131,19 @@ def _placed(
     experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
 ) -> dict[str, bool]:
     """Whether the engine can take each operation that is watched."""
-    study = Study(
-        experiment.graph_of(case, hypothesis),
-        setting.chip,
-        os=setting.os and system_of_report(setting.os),
-        runtime="coreml",
-    )
-    (split,) = study.judged().values()
-    plan = plan_of_partition(split, setting.chip)
-    return {op.name: ENGINE in op.supported for op in plan.operations if op.name in experiment.watch}
+    graph, os = experiment.graph_of(case, hypothesis), setting.os and system_of_report(setting.os)
+    (split,) = Study(graph, setting.name, os=os, runtime="coreml").judged().values()
+    plan = plan_of_partition(split, setting.name)
+    taken = {op.name: ENGINE in op.supported for op in plan.operations if op.name in experiment.watch}
+    for node in graph.nodes:  # Core ML replaces no op by others, as the compiler here does
+        if taken.get(node.name or ""):
+            taken[node.name or ""] = judge(query_of(node.signature), setting.target, "coreml_placement", os).runs
+    return {name: not runs for name, runs in taken.items()} if hypothesis.says == "otherwise" else taken
 
 
 def _timed(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> float:
     """Microseconds of one call."""
-    return _program(experiment.id, experiment.cases.index(case), setting.chip).estimate(SCOPE).us
+    return _program(experiment.id, experiment.cases.index(case), setting.name).estimate(SCOPE).us
 
 
 @lru_cache(maxsize=16)
@@ -166,7 +174,7 @@ def _named(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothes
     name = reported or setting.target.name
     compiled = record.compile.value if record is not None else None
     plain = name.rstrip("abcdefghijklmnopqrstuvwxyz")
-    return {"reported": name, "compile": compiled or name, "plain": plain, "g": f"{plain}g"}[hypothesis.says]
+    return {"reported": name, "compile": compiled or name, "g": f"{plain}g", "a": f"{plain}a"}[hypothesis.says]
 
 
 def _compiled(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from aneforge.errors import AneforgeError
 from aneforge.reports.kit.experiments import MEASURED_TIMES, PLACEMENT, WORDS, Experiment
 from aneforge.reports.kit.judge import CONFIRMS, CONTRADICTS, NONE, Findings, Outcome, plan_of
+from aneforge.reports.kit.predict import Setting
 from aneforge.reports.kit.results import CaseResult, KitResults
 from aneforge.study.contribute import contributed_rows, timed_row, with_id
 from aneforge.study.plan_files import ComputePlan
@@ -28,10 +29,10 @@ def silicon_rows(findings: Findings, source: str) -> dict[str, list[dict[str, An
             graph = experiment.graph_of(experiment.cases[row.case])
             if experiment.kind == PLACEMENT:
                 plan = _watched(plan_of(row), experiment)
-                verdicts += contributed_rows(plan, results.machine.chip, system, graph, source)
+                verdicts += contributed_rows(plan, Setting(results.machine.chip).name, system, graph, source)
             elif experiment.kind in MEASURED_TIMES:
                 plan = replace(plan_of(row), latency_us=row.us)
-                timed = timed_row(plan, results.machine.chip, system, graph, source)
+                timed = timed_row(plan, Setting(results.machine.chip).name, system, graph, source)
                 times += [] if timed is None else [_stated(timed, results, row)]
         if outcome.status in (CONFIRMS, CONTRADICTS, NONE):
             facts.append(_fact(outcome, results, system, source))

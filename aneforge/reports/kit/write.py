@@ -123,10 +123,8 @@ def _cases(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
 
 def _package(folder: Path, experiment: Experiment, number: int) -> dict[str, Any]:
     case, part = experiment.cases[number], experiment.part(number)
-    graph = experiment.package_graph(case)
     file = folder / "packages" / f"{part}.mlpackage"
-    file.parent.mkdir(exist_ok=True)
-    names = package_of(graph, file)
+    names = package_of(experiment.package_graph(case), file)
     record = experiment.run_record(case)
     ports = {
         names[name]: _port(folder, f"{part}.{name}", recipe, array)
@@ -138,19 +136,24 @@ def _package(folder: Path, experiment: Experiment, number: int) -> dict[str, Any
 
 def package_of(graph: Graph, file: Path) -> dict[str, str]:
     """Write a graph as a Core ML package; the package's names by those of the graph."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     written = write_package(file, rewritten_for(graph, resolve_target(Family.A16), frozenset(RULES)), graph.states)
     return {name: own for own, name in written.names.items()}
 
 
-def _port(folder: Path, name: str, recipe: Mapping[str, Any], array: np.ndarray) -> dict[str, Any]:
-    """An input: one number everywhere, or a file of fp16 words."""
-    port: dict[str, Any] = {"shape": list(array.shape)}
-    if "fill" in recipe:
-        return {**port, "fill": float(recipe["fill"])}
+def port_of(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
+    """An input as a file of fp16 words."""
     file = folder / "inputs" / f"{name}.f16"
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(array.astype("<f2").tobytes())
-    return {**port, "file": f"inputs/{file.name}"}
+    return {"shape": list(array.shape), "file": f"inputs/{file.name}"}
+
+
+def _port(folder: Path, name: str, recipe: Mapping[str, Any], array: np.ndarray) -> dict[str, Any]:
+    """An input: one number everywhere, or a file."""
+    if "fill" in recipe:
+        return {"shape": list(array.shape), "fill": float(recipe["fill"])}
+    return port_of(folder, name, array)
 
 
 def _netplist(folder: Path, experiment: Experiment, number: int) -> str:
@@ -179,8 +182,7 @@ def _packed(folder: Path, place: Path) -> str:
 def _runners(
     folder: Path, experiments: Sequence[Experiment], chips: Sequence[str], cases: Sequence[Any], minutes: int
 ) -> None:
-    for file in ("run.py", "run.swift", "IOS.md"):
-        (folder / file).write_bytes((_RUNNER / file).read_bytes())
+    copy_runners(folder)
     readme = (
         (_RUNNER / "README.md")
         .read_text(encoding="utf-8")
@@ -196,6 +198,12 @@ def _runners(
         )
     )
     (folder / "README.md").write_text(readme, encoding="utf-8")
+
+
+def copy_runners(folder: Path) -> None:
+    """Both runners, and the note about phones."""
+    for file in ("run.py", "run.swift", "IOS.md"):
+        (folder / file).write_bytes((_RUNNER / file).read_bytes())
 
 
 def _manifest(

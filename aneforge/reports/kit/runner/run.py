@@ -21,6 +21,7 @@ import pathlib
 import platform
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,12 +78,12 @@ def checked(manifest: Record) -> None:
 
 
 def unpacked(name: str, folder: str) -> pathlib.Path:
-    """A package or a netplist that can be read: those that were packed go into a folder that is deleted at the end."""
-    if not name.endswith(".zip"):
-        return HERE / name
-    with zipfile.ZipFile(HERE / name) as archive:
-        archive.extractall(folder)
-    return pathlib.Path(folder) / pathlib.Path(name).stem
+    """A copy of a package or a netplist in a folder that is deleted at the end: coremltools changes what it loads."""
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(HERE / name) as archive:
+            archive.extractall(folder)
+        return pathlib.Path(folder) / pathlib.Path(name).stem
+    return pathlib.Path(shutil.copytree(HERE / name, pathlib.Path(folder) / pathlib.Path(name).name))
 
 
 def inputs_of(case: Record, numpy: Any) -> Record:
