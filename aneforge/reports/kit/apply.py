@@ -52,10 +52,13 @@ def applied(findings: Findings, source: str, checkout: str | Path) -> Applied:
     before = place.read_text(encoding="utf-8")
     lines, follows = before.splitlines(), []
     for outcome in findings.outcomes:
-        if outcome.status in (CONFIRMS, CONTRADICTS, NONE) and outcome.unknown in store.load("choices")["choices"]:
-            _choice(lines, findings, outcome, source)
-            if outcome.status != CONFIRMS:
-                follows += _follow(lines, findings, outcome, Path(checkout))
+        if outcome.status not in (CONFIRMS, CONTRADICTS, NONE):
+            continue
+        for number in outcome.unknowns:
+            if number in store.load("choices")["choices"]:
+                _choice(lines, findings, outcome, number, source)
+        if outcome.status != CONFIRMS:
+            follows += _follow(lines, findings, outcome, Path(checkout))
     return Applied(before, "\n".join(lines) + "\n", tuple(follows))
 
 
@@ -70,10 +73,10 @@ def write_applied(change: Applied, checkout: str | Path) -> None:
     write_whole(folder / _SEALS, seals.replace(old, new))
 
 
-def _choice(lines: list[str], findings: Findings, outcome: Outcome, source: str) -> None:
+def _choice(lines: list[str], findings: Findings, outcome: Outcome, number: str, source: str) -> None:
     """The record of an unknown: where it was seen and, where another reading holds, that reading as the choice."""
     machine = findings.results.machine
-    place, record = _record(lines, outcome.unknown)
+    place, record = _record(lines, number)
     reading = ", ".join(row.name for row in outcome.alive) or "none of the hypotheses"
     entry = {
         "chip": machine.chip,
@@ -85,15 +88,15 @@ def _choice(lines: list[str], findings: Findings, outcome: Outcome, source: str)
     }
     if entry not in record.setdefault("seen", []):
         record["seen"].append(entry)
-    number = outcome.reading
-    if outcome.status == CONTRADICTS and number:
-        old, new = record["choice"], record["instead"][number - 1]
-        record["instead"][number - 1] = old
+    other = outcome.reading if number == outcome.unknown else None
+    if outcome.status == CONTRADICTS and other:
+        old, new = record["choice"], record["instead"][other - 1]
+        record["instead"][other - 1] = old
         record["choice"] = new
         record["because"] = (
             f"measured on an {machine.chip} ({machine.os}, {outcome.experiment.id}); {record['because']}"
         )
-    lines[place] = _line(outcome.unknown, record, lines[place])
+    lines[place] = _line(number, record, lines[place])
 
 
 def _record(lines: list[str], number: str) -> tuple[int, dict[str, Any]]:

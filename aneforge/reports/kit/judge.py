@@ -71,6 +71,11 @@ class Outcome:
         return self.experiment.about[0]
 
     @property
+    def unknowns(self) -> list[str]:
+        """All that it decides: of those behind the first only whether they stand as chosen."""
+        return [self.unknown, *(number for number in self.experiment.about[1:] if number.startswith("U"))]
+
+    @property
     def reading(self) -> int | None:
         """Which reading of the unknown it speaks for: 0 is the choice."""
         known = [row.stands_for for row in self.alive if row.stands_for is not None]
@@ -111,8 +116,12 @@ class Findings:
 
     def by_unknown(self) -> dict[str, list[Outcome]]:
         """What decides something about each unknown."""
-        decided = [row for row in self.outcomes if row.status in (CONFIRMS, CONTRADICTS, NONE)]
-        return text.grouped(decided, lambda row: row.unknown)
+        decided: dict[str, list[Outcome]] = {}
+        for row in self.outcomes:
+            if row.status in (CONFIRMS, CONTRADICTS, NONE):
+                for number in row.unknowns:
+                    decided.setdefault(number, []).append(row)
+        return decided
 
     @property
     def settled(self) -> list[str]:
