@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 
+from aneforge.chips import store
 from aneforge.chips.devices import all_devices, chip_records
 from aneforge.chips.suppose import supposing
 from aneforge.codegen.emission import emit
@@ -29,8 +30,8 @@ def results(chip, hypotheses=None, only=None, seed=0, noise=0.01, os="macOS 26.1
     for entry in experiments().values():
         if only is None or entry.id in only:
             hypothesis = entry.hypotheses[(hypotheses or {}).get(entry.id, 0)]
-            rows += _rows(entry, hypothesis, predict.Setting(chip, os), rng, noise, programs)
-    setting = predict.Setting(chip, os)
+            rows += _rows(entry, hypothesis, predict.KitSetting(chip, os), rng, noise, programs)
+    setting = predict.KitSetting(chip, os)
     names = [entry for entry in experiments().values() if entry.kind == NAME and entry.asks_of(chip)]
     name = names[0] if names else next(entry for entry in experiments().values() if entry.kind == NAME)
     engine = predict._named(name, {}, name.hypotheses[(hypotheses or {}).get(name.id, 0)], setting)
@@ -88,7 +89,7 @@ def _rows(entry, hypothesis, setting, rng, noise, programs):
         elif entry.kind == PLACEMENT:
             plan = [_step(name, taken) for name, taken in said.items()]
         elif entry.kind == TIMES:
-            us = 120 + 1.1 * said
+            us = 10 + 1.05 * said
         elif entry.kind == COPIES:
             size = entry.inputs(case)["x"].size
             engine_us = build(entry.graph_of(case), setting.target).estimate("coreml_call").engine_us
@@ -133,6 +134,15 @@ def _program_row(row, entry, case, hypothesis, said, programs):
         container = emit(build(experiments()[other].graph_of({"op": op}), case["target"]).program)
     content = container.to_bytes().replace(b"AFDEBUG\0", b"VENDOR\0\0")
     return {**row, "program": base64.b64encode(zlib.compress(content)).decode()}
+
+
+def checkout(place):
+    """The data of a checkout, for commands that change it."""
+    folder = place / "aneforge" / "chips" / "data"
+    folder.mkdir(parents=True)
+    for name in ("choices.json", "manifest.json"):
+        (folder / name).write_bytes((store.DATA / name).read_bytes())
+    return place
 
 
 def written(document, path):

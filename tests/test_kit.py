@@ -19,7 +19,7 @@ from aneforge.reports.kit import reach
 from aneforge.reports.kit.apply import applied, write_applied
 from aneforge.reports.kit.experiments import KINDS, NAME, PROGRAM, WORDS, chosen, experiments
 from aneforge.reports.kit.judge import CONFIRMS, CONTRADICTS, NONE, NOT_RUN, OPEN, judged
-from aneforge.reports.kit.predict import Setting, predictions
+from aneforge.reports.kit.predict import KitSetting, predictions
 from aneforge.reports.kit.profile import profile_of
 from aneforge.reports.kit.results import ResultsError, read_results, results_of
 from aneforge.reports.kit.rows import silicon_rows
@@ -66,13 +66,13 @@ def test_an_experiment_names_what_exists(entry):
 def test_hypotheses_differ_on_some_chip(entry):
     """An experiment whose hypotheses nobody could tell apart would ask nothing."""
     chips = entry.chips or CHIPS
-    told = [len({row.key for row in predictions(entry, Setting(chip)) if row.cases is not None}) for chip in chips]
+    told = [len({row.key for row in predictions(entry, KitSetting(chip)) if row.cases is not None}) for chip in chips]
     assert max(told) >= min(2, len(entry.hypotheses))
 
 
 def test_one_long_sum_tells_every_order_apart():
     """U50: no two candidates give the same 64 words."""
-    said = predictions(experiments()["X01"], Setting("M3"))
+    said = predictions(experiments()["X01"], KitSetting("M3"))
     assert len({row.key for row in said}) == len(said) >= 10
 
 
@@ -96,7 +96,7 @@ def test_the_work_around_an_op_does_not_change_its_numbers():
     from aneforge.study.model import build
 
     entry = experiments()["X06"]
-    alone = simulated(entry, {}, entry.hypotheses[0], Setting("M5"))
+    alone = simulated(entry, {}, entry.hypotheses[0], KitSetting("M5"))
     graph = entry.package_graph({})
     results = build(graph, "m5")(*entry.run_inputs({}).values())
     assert (words_of(results[0]) == alone["y"]).all()
@@ -120,7 +120,7 @@ def test_the_hypothesis_that_holds_is_named(entry, chip):
     """Each hypothesis on each chip: it stays alive and, where it can be told from others, these are excluded."""
     if not entry.asks_of(chip) or (entry.kind == PROGRAM and chip != "M3"):  # a compiler aims at any chip
         pytest.skip("asked elsewhere")
-    said = predictions(entry, Setting(chip))
+    said = predictions(entry, KitSetting(chip))
     for place, hypothesis in enumerate(entry.hypotheses):
         if said[place].cases is None:
             continue
@@ -367,18 +367,8 @@ def test_the_score_counts_what_was_predicted():
     assert score.factor(True) is not None
 
 
-def _checkout(tmp_path):
-    from aneforge.chips.store import DATA
-
-    folder = tmp_path / "aneforge" / "chips" / "data"
-    folder.mkdir(parents=True)
-    for name in ("choices.json", "manifest.json"):
-        (folder / name).write_bytes((DATA / name).read_bytes())
-    return tmp_path
-
-
 def test_applying_shows_a_diff_and_changes_nothing_by_itself(tmp_path):
-    checkout = _checkout(tmp_path)
+    checkout = standin.checkout(tmp_path)
     before = (checkout / "aneforge/chips/data/choices.json").read_text()
     change = applied(find("M3", hypotheses={"X06": 2}, only={"X06"}), "lab-7", checkout)
     assert '+"table_set":{"named":{"m6":[8,17,19,20,24,26]}' in change.diff
@@ -396,7 +386,7 @@ def test_applying_shows_a_diff_and_changes_nothing_by_itself(tmp_path):
 
 
 def test_a_result_as_chosen_only_adds_where_it_was_seen(tmp_path):
-    change = applied(find("M3", only={"X01"}), "lab-7", _checkout(tmp_path))
+    change = applied(find("M3", only={"X01"}), "lab-7", standin.checkout(tmp_path))
     assert change.diff.count("\n-") == 1
     assert '"seen":[{"chip":"M3"' in change.diff
     assert not change.follows

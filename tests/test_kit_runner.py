@@ -18,7 +18,7 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.reports.kit.experiments import PROGRAM, chosen, experiments
 from aneforge.reports.kit.judge import CONFIRMS, judged
-from aneforge.reports.kit.predict import Setting
+from aneforge.reports.kit.predict import KitSetting
 from aneforge.reports.kit.results import results_of
 from aneforge.reports.kit.verify import verified
 from aneforge.reports.kit.write import write_kit
@@ -284,7 +284,7 @@ def run_with(monkeypatch, **settings):
 
 
 def test_verify_shows_that_all_agrees(monkeypatch):
-    answer = verified(small_model(), Setting("M3"), runner=run_with(monkeypatch))
+    answer = verified(small_model(), KitSetting("M3"), runner=run_with(monkeypatch))
     assert answer.same_words
     assert answer.difference is None
     assert answer.document["kind"] == "aneforge kit results"
@@ -293,7 +293,7 @@ def test_verify_shows_that_all_agrees(monkeypatch):
 
 def test_verify_names_the_first_operation_that_differs(monkeypatch):
     """The stand-in reads the other table of tanh: what stands before it agrees, all behind it differs."""
-    answer = verified(small_model(), Setting("M3"), runner=run_with(monkeypatch, chip="m5", off=("first",)))
+    answer = verified(small_model(), KitSetting("M3"), runner=run_with(monkeypatch, chip="m5", off=("first",)))
     assert not answer.same_words
     assert answer.difference is not None
     assert (answer.difference.node, answer.difference.op) == ("second", "tanh")
@@ -308,4 +308,4 @@ def test_verify_says_why_core_ml_refused(monkeypatch):
         raise RuntimeError("no")
 
     with pytest.raises(AneforgeError, match="Core ML: RuntimeError: no"):
-        verified(small_model(), Setting("M3"), runner=run_with(monkeypatch, change=broken))
+        verified(small_model(), KitSetting("M3"), runner=run_with(monkeypatch, change=broken))

@@ -9,7 +9,7 @@ from aneforge.cli.notes import working
 from aneforge.reports.kit.apply import applied, write_applied
 from aneforge.reports.kit.experiments import Experiment, chosen
 from aneforge.reports.kit.judge import judged
-from aneforge.reports.kit.predict import Prediction, Setting, predictions
+from aneforge.reports.kit.predict import KitSetting, Prediction, predictions
 from aneforge.reports.kit.reach import resting, weight
 from aneforge.reports.kit.results import read_results
 from aneforge.reports.kit.write import write_kit
@@ -26,7 +26,7 @@ def write(out: str, chips: str, about: str, overwrite: bool, as_json: bool) -> N
 def show(target: str | None, about: str, as_json: bool) -> None:
     """Print the experiments, and what their hypotheses predict on one chip."""
     entries = chosen(about.split(","))
-    setting = None if target is None else Setting(chip_label(one_chip(target)))
+    setting = None if target is None else KitSetting(chip_label(one_chip(target)))
     said = {entry.id: [] if setting is None else predictions(entry, setting) for entry in entries}
     if as_json:
         print(text.as_json([_record(entry, said[entry.id]) for entry in entries]))

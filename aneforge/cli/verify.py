@@ -24,12 +24,12 @@ def run(model: str | ModelFile, target: str | None, inputs: str | None, as_json:
     if sys.platform != "darwin":
         elsewhere(file, as_json)
         return 0
-    from aneforge.reports.kit.predict import Setting
+    from aneforge.reports.kit.predict import KitSetting
     from aneforge.reports.kit.verify import verified
 
     chip = chip_label(one_chip(target)) if target else product_of_host()
     with working(f"running {file.name} on this {chip}"):
-        answer = verified(graph, Setting(chip), inputs)
+        answer = verified(graph, KitSetting(chip), inputs)
     print(text.as_json(answer.to_json()) if as_json else answer)
     return 0 if answer.agrees else 1
 

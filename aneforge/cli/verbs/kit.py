@@ -40,7 +40,7 @@ def kit_write(
         str, chips_option(words="Chips to print predictions for (the experiments are the same).")
     ] = _CHIPS,
     about: _About = "",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a folder of experiments that a person with a Mac runs: models, inputs, predictions and two runners.
@@ -79,23 +79,23 @@ def kit_list(
 def kit_apply(
     file: Annotated[str, typer.Argument(help="The results.json of a kit.")],
     checkout: Annotated[str, typer.Option("--checkout", help="A checkout of aneforge's source.")] = ".",
-    source: Annotated[str, typer.Option("--source", help="A name for where the results come from.")] = "contributed",
-    write: Annotated[bool, typer.Option("--write", help="Change the files, not only show the diff.")] = False,
+    source: Annotated[str, typer.Option("--source", help="A name for where the rows come from.")] = "contributed",
+    accept: Annotated[bool, typer.Option("--accept", help="Change the files, not only show the diff.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what results change in the data, as a diff, with the tests and pages that follow; --write changes the data.
+    """Show what results change in the data, as a diff, and which tests and pages follow; --accept changes it.
 
     Read the diff first. What the data cannot say by itself is listed for a person to do.
 
-    Exit status: 0 nothing changes or it was written, 1 something would change.
+    Exit status: 0 nothing changes, or it was accepted; 1 something would change.
 
     Examples:
       aneforge kit apply results.json
-      aneforge kit apply results.json --write --source lab-7
+      aneforge kit apply results.json --accept --source lab-7
     """
     from aneforge.cli import kit as command
 
-    raise typer.Exit(command.apply(file, checkout, source, write, as_json))
+    raise typer.Exit(command.apply(file, checkout, source, accept, as_json))
 
 
 @on_a_mac.add("verify")

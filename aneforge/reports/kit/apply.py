@@ -14,14 +14,14 @@ from typing import Any
 from aneforge.chips import store
 from aneforge.errors import AneforgeError
 from aneforge.files import write_whole
-from aneforge.reports.kit.judge import CONFIRMS, CONTRADICTS, NONE, Findings, Outcome
+from aneforge.reports.kit.judge import CONFIRMS, CONTRADICTS, NONE, Findings, KitOutcome
 
 DATA = Path("aneforge", "chips", "data")
 _CHOICES, _SEALS = "choices.json", "manifest.json"
 
 
 @dataclass(frozen=True)
-class Applied:
+class FactChange:
     """What would change, and what a person has to look at."""
 
     before: str
@@ -44,7 +44,7 @@ class Applied:
         return {"diff": self.diff, "follows": list(self.follows)}
 
 
-def applied(findings: Findings, source: str, checkout: str | Path) -> Applied:
+def applied(findings: Findings, source: str, checkout: str | Path) -> FactChange:
     """What the results change in a checkout's data."""
     place = Path(checkout) / DATA / _CHOICES
     if not place.is_file():
@@ -59,10 +59,10 @@ def applied(findings: Findings, source: str, checkout: str | Path) -> Applied:
                 _choice(lines, findings, outcome, number, source)
         if outcome.status != CONFIRMS:
             follows += _follow(lines, findings, outcome, Path(checkout))
-    return Applied(before, "\n".join(lines) + "\n", tuple(follows))
+    return FactChange(before, "\n".join(lines) + "\n", tuple(follows))
 
 
-def write_applied(change: Applied, checkout: str | Path) -> None:
+def write_applied(change: FactChange, checkout: str | Path) -> None:
     """Write the data file and its seal."""
     folder = Path(checkout) / DATA
     old, new = (hashlib.sha256(text.encode()).hexdigest() for text in (change.before, change.after))
@@ -73,7 +73,7 @@ def write_applied(change: Applied, checkout: str | Path) -> None:
     write_whole(folder / _SEALS, seals.replace(old, new))
 
 
-def _choice(lines: list[str], findings: Findings, outcome: Outcome, number: str, source: str) -> None:
+def _choice(lines: list[str], findings: Findings, outcome: KitOutcome, number: str, source: str) -> None:
     """The record of an unknown: where it was seen and, where another reading holds, that reading as the choice."""
     machine = findings.results.machine
     place, record = _record(lines, number)
@@ -120,7 +120,7 @@ def _line(name: str, record: Mapping[str, Any], old: str) -> str:
     return f'"{name}":{json.dumps(record, ensure_ascii=False, separators=(",", ":"))}{ending}'
 
 
-def _follow(lines: list[str], findings: Findings, outcome: Outcome, checkout: Path) -> list[str]:
+def _follow(lines: list[str], findings: Findings, outcome: KitOutcome, checkout: Path) -> list[str]:
     """The data rows that the new reading asks for, and the tests and pages that name the unknown."""
     said = [f"{outcome.unknown}: {findings.results.machine.chip} shows {outcome.status} ({outcome.experiment.id})"]
     for name, value in (outcome.alive[0].suppose if outcome.alive else {}).items():

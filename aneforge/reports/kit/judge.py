@@ -29,7 +29,7 @@ from aneforge.reports.kit.experiments import (
     Hypothesis,
     experiments,
 )
-from aneforge.reports.kit.predict import Prediction, Setting, digest_of, predictions
+from aneforge.reports.kit.predict import KitSetting, Prediction, digest_of, predictions
 from aneforge.reports.kit.programs import reading_of
 from aneforge.reports.kit.results import CaseResult, KitResults, ResultsError
 from aneforge.study.plan_files import ENGINE, ComputePlan, plan_from_json
@@ -55,7 +55,7 @@ _RATE = 1.35
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KitOutcome:
     """What one experiment shows."""
 
     experiment: Experiment
@@ -111,12 +111,12 @@ class Findings:
     """What one file of results shows."""
 
     results: KitResults
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[KitOutcome, ...]
     disagreements: tuple[str, ...] = ()
 
-    def by_unknown(self) -> dict[str, list[Outcome]]:
+    def by_unknown(self) -> dict[str, list[KitOutcome]]:
         """What decides something about each unknown."""
-        decided: dict[str, list[Outcome]] = {}
+        decided: dict[str, list[KitOutcome]] = {}
         for row in self.outcomes:
             if row.status in (CONFIRMS, CONTRADICTS, NONE):
                 for number in row.unknowns:
@@ -156,7 +156,7 @@ class Findings:
 
 def judged(results: KitResults, others: Sequence[KitResults] = ()) -> Findings:
     """What results show; ``others`` are earlier ones, of which a disagreement is named."""
-    setting = Setting(results.machine.chip, results.machine.os)
+    setting = KitSetting(results.machine.chip, results.machine.os)
     outcomes = tuple(_outcome(results, entry, setting) for entry in experiments().values())
     return Findings(results, outcomes, tuple(disagreements(results, others)))
 
@@ -185,39 +185,41 @@ def _exact(rows: Sequence[CaseResult], experiment: Experiment) -> Any:
     return [_devices(row, experiment) for row in rows] if experiment.kind == PLACEMENT else None
 
 
-def _outcome(results: KitResults, experiment: Experiment, setting: Setting) -> Outcome:
+def _outcome(results: KitResults, experiment: Experiment, setting: KitSetting) -> KitOutcome:
     rows = results.cases(experiment)
     if not rows or not experiment.asks_of(setting.chip) or all(row.status == "skipped" for row in rows):
-        return Outcome(experiment, NOT_RUN)
+        return KitOutcome(experiment, NOT_RUN)
     failed = [row for row in rows if row.status != "ran"]
     if failed and experiment.watch != ("compiles",):
-        return Outcome(experiment, NOT_RUN, says=failed[0].message)
+        return KitOutcome(experiment, NOT_RUN, says=failed[0].message)
     if experiment.kind == WORDS and not all(_on_engine(row, experiment) for row in rows):
-        return Outcome(experiment, NOT_RUN, says="Core ML kept it off the engine")
+        return KitOutcome(experiment, NOT_RUN, says="Core ML kept it off the engine")
     if not all(row.stable for row in rows):
-        return Outcome(experiment, OPEN, says="two calls gave different numbers")
+        return KitOutcome(experiment, OPEN, says="two calls gave different numbers")
     said = predictions(experiment, setting)
     if all(row.cases is None for row in said):
-        return Outcome(experiment, OPEN, says="no hypothesis says anything about this chip")
+        return KitOutcome(experiment, OPEN, says="no hypothesis says anything about this chip")
     try:
         alive, says = _JUDGES[experiment.kind](results, rows, [row for row in said if row.cases is not None])
     except AneforgeError as error:
-        return Outcome(experiment, OPEN, says=str(error))
+        return KitOutcome(experiment, OPEN, says=str(error))
     return _decided(experiment, said, alive, says)
 
 
-def _decided(experiment: Experiment, said: Sequence[Prediction], alive: list[Prediction] | None, says: str) -> Outcome:
+def _decided(
+    experiment: Experiment, said: Sequence[Prediction], alive: list[Prediction] | None, says: str
+) -> KitOutcome:
     """The outcome by what is left alive; None where the results do not decide."""
     if alive is None:
-        return Outcome(experiment, OPEN, says=says)
+        return KitOutcome(experiment, OPEN, says=says)
     if not alive:
-        return Outcome(experiment, NONE, excluded=experiment.hypotheses, says=says)
+        return KitOutcome(experiment, NONE, excluded=experiment.hypotheses, says=says)
     kept = tuple(row.hypothesis for row in alive)
     gone = tuple(row.hypothesis for row in said if row.hypothesis not in kept and row.cases is not None)
     if not gone and len(said) > 1:
-        return Outcome(experiment, OPEN, kept, says="on this chip all hypotheses predict the same")
+        return KitOutcome(experiment, OPEN, kept, says="on this chip all hypotheses predict the same")
     chosen = any(row.stands_for == 0 for row in kept) or (len(said) == 1)
-    return Outcome(experiment, CONFIRMS if chosen else CONTRADICTS, kept, gone, says)
+    return KitOutcome(experiment, CONFIRMS if chosen else CONTRADICTS, kept, gone, says)
 
 
 # One judge for each kind: the hypotheses that stay alive (None: undecided), and what else to say.
@@ -294,7 +296,7 @@ def copies_of(results: KitResults) -> Any:
         )
     sizes = [int(np.prod(experiment.inputs(case)["x"].shape)) for case in experiment.cases]
     calls = [Relu(size, row.us) for size, row in zip(sizes, rows, strict=True)]
-    return measured_copies(calls, Setting(results.machine.chip).name)
+    return measured_copies(calls, KitSetting(results.machine.chip).name)
 
 
 def _judge_host(results: KitResults, rows: Sequence[CaseResult], said: Sequence[Prediction]) -> Judgement:

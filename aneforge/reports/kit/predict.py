@@ -43,7 +43,7 @@ SCOPE = "coreml_call"
 
 
 @dataclass(frozen=True)
-class Setting:
+class KitSetting:
     """Where an experiment runs."""
 
     chip: str
@@ -88,14 +88,14 @@ class Prediction:
         return {"hypothesis": self.hypothesis.name, "stands_for": self.hypothesis.stands_for, "predicted": shown}
 
 
-def predictions(experiment: Experiment, setting: Setting) -> list[Prediction]:
+def predictions(experiment: Experiment, setting: KitSetting) -> list[Prediction]:
     """What every hypothesis of an experiment says of one chip."""
     if not experiment.asks_of(setting.chip):
         return [Prediction(hypothesis, None, "asked of other chips") for hypothesis in experiment.hypotheses]
     return [_prediction(experiment, hypothesis, setting) for hypothesis in experiment.hypotheses]
 
 
-def _prediction(experiment: Experiment, hypothesis: Hypothesis, setting: Setting) -> Prediction:
+def _prediction(experiment: Experiment, hypothesis: Hypothesis, setting: KitSetting) -> Prediction:
     observe = _OBSERVERS[experiment.kind]
     try:
         with supposing(hypothesis.suppose):
@@ -118,7 +118,7 @@ def digest_of(words: np.ndarray) -> str:
 
 
 def simulated(
-    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
+    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: KitSetting
 ) -> dict[str, np.ndarray]:
     """The words of every result, as the simulator gives them."""
     model = build(experiment.graph_of(case, hypothesis), setting.target)
@@ -128,7 +128,7 @@ def simulated(
 
 
 def _placed(
-    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
+    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: KitSetting
 ) -> dict[str, bool]:
     """Whether the engine can take each operation that is watched."""
     graph, os = experiment.graph_of(case, hypothesis), setting.os and system_of_report(setting.os)
@@ -141,7 +141,7 @@ def _placed(
     return {name: not runs for name, runs in taken.items()} if hypothesis.says == "otherwise" else taken
 
 
-def _timed(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> float:
+def _timed(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: KitSetting) -> float:
     """Microseconds of one call."""
     return _program(experiment.id, experiment.cases.index(case), setting.name).estimate(SCOPE).us
 
@@ -153,13 +153,13 @@ def _program(experiment: str, case: int, chip: str) -> Model:
     return build(entry.graph_of(entry.cases[case]), target_of(chip))
 
 
-def _copied(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> float:
+def _copied(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: KitSetting) -> float:
     """GB/s of the host's copies."""
     return hypothesis.factor * assumed_copies(basis_of(setting.target), SCOPE)
 
 
 def _on_the_host(
-    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting
+    experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: KitSetting
 ) -> tuple[float, float]:
     """Between which times the host's work lies."""
     graph = experiment.graph_of(case, hypothesis)
@@ -167,7 +167,7 @@ def _on_the_host(
     return {"within": (low, high), "above": (high, float("inf")), "below": (0.0, low)}[hypothesis.side]
 
 
-def _named(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> str:
+def _named(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: KitSetting) -> str:
     """What the system calls the engine."""
     record = chip_records().get(setting.chip)
     reported = record.reported.value if record is not None else None
@@ -177,7 +177,7 @@ def _named(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothes
     return {"reported": name, "compile": compiled or name, "g": f"{plain}g", "a": f"{plain}a"}[hypothesis.says]
 
 
-def _compiled(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: Setting) -> Any:
+def _compiled(experiment: Experiment, case: Mapping[str, Any], hypothesis: Hypothesis, setting: KitSetting) -> Any:
     """Tasks of the program for the target of the case, which any Mac can compile for."""
     from aneforge.codegen.emission import emit
     from aneforge.reports.kit.programs import reading_of

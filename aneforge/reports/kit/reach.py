@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import aneforge
 from aneforge.chips import store
 from aneforge.reports.kit.experiments import Experiment, experiments
-from aneforge.reports.kit.predict import Setting, predictions
+from aneforge.reports.kit.predict import KitSetting, predictions
 
 _CITED = re.compile(r"\bU\d{2,3}\b")
 CHIPS = ("M1", "M2", "M3", "M4", "M5", "M6")
@@ -31,7 +30,7 @@ def resting() -> dict[str, int]:
         for row in _texts({key: part for key, part in document.items() if (topic, key) != ("choices", "choices")}):
             counted.update(set(_CITED.findall(row)))
     own = Path(__file__).parent
-    for module in sorted(Path(aneforge.__file__).parent.rglob("*.py")):
+    for module in sorted(store.DATA.parents[1].rglob("*.py")):
         if own in module.parents:
             continue  # that an experiment asks about it lets nothing rest on it
         for line in module.read_text(encoding="utf-8").splitlines():
@@ -65,7 +64,7 @@ def seen(number: str) -> list[dict[str, Any]]:
 
 def is_telling(experiment: Experiment, chip: str) -> bool:
     """Whether the hypotheses of an experiment predict different things on a chip, so that running it decides."""
-    said = [row for row in predictions(experiment, Setting(chip)) if row.cases is not None]
+    said = [row for row in predictions(experiment, KitSetting(chip)) if row.cases is not None]
     return len(said) > 0 and (len(experiment.hypotheses) == 1 or len({row.key for row in said}) > 1)
 
 

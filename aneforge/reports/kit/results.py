@@ -19,7 +19,7 @@ from aneforge.cost.constants import basis_of, physique_of
 from aneforge.documents import Misshapen, read_json, typed
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.reports.kit.experiments import MEASURED_TIMES, PROGRAM, SEED, WORDS, Experiment, experiments
-from aneforge.reports.kit.predict import Setting
+from aneforge.reports.kit.predict import KitSetting
 from aneforge.reports.kit.runner.run import MOST_WORDS, seal
 from aneforge.reports.kit.write import RESULTS_KIND, SCHEMA
 from aneforge.study.contribute import checked_origin
@@ -130,7 +130,7 @@ class KitResults:
 
     @property
     def target(self) -> Target:
-        return Setting(self.machine.chip).target
+        return KitSetting(self.machine.chip).target
 
     def cases(self, experiment: Experiment) -> list[CaseResult]:
         """The results of an experiment in the order of its cases; empty where one is missing."""
@@ -201,7 +201,7 @@ def _problems(results: KitResults, expected: str) -> Iterator[str]:
 
 def _machine_problems(machine: MachineStamp) -> Iterator[str]:
     try:
-        target = Setting(machine.chip).target
+        target = KitSetting(machine.chip).target
         devices = find_devices(machine.model) if is_identifier(machine.model) else []
     except UnknownNameError as error:
         yield f"machine: {error}"

@@ -7,8 +7,8 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 from aneforge.reports.kit.experiments import MEASURED_TIMES, PLACEMENT, WORDS, Experiment
-from aneforge.reports.kit.judge import CONFIRMS, CONTRADICTS, NONE, Findings, Outcome, plan_of
-from aneforge.reports.kit.predict import Setting
+from aneforge.reports.kit.judge import CONFIRMS, CONTRADICTS, NONE, Findings, KitOutcome, plan_of
+from aneforge.reports.kit.predict import KitSetting
 from aneforge.reports.kit.results import CaseResult, KitResults
 from aneforge.study.contribute import contributed_rows, timed_row, with_id
 from aneforge.study.plan_files import ComputePlan
@@ -29,10 +29,10 @@ def silicon_rows(findings: Findings, source: str) -> dict[str, list[dict[str, An
             graph = experiment.graph_of(experiment.cases[row.case])
             if experiment.kind == PLACEMENT:
                 plan = _watched(plan_of(row), experiment)
-                verdicts += contributed_rows(plan, Setting(results.machine.chip).name, system, graph, source)
+                verdicts += contributed_rows(plan, KitSetting(results.machine.chip).name, system, graph, source)
             elif experiment.kind in MEASURED_TIMES:
                 plan = replace(plan_of(row), latency_us=row.us)
-                timed = timed_row(plan, Setting(results.machine.chip).name, system, graph, source)
+                timed = timed_row(plan, KitSetting(results.machine.chip).name, system, graph, source)
                 times += [] if timed is None else [_stated(timed, results, row)]
         if outcome.status in (CONFIRMS, CONTRADICTS, NONE):
             facts.append(_fact(outcome, results, system, source))
@@ -54,7 +54,7 @@ def _stated(row: dict[str, Any], results: KitResults, case: CaseResult) -> dict[
     return with_id({**{key: value for key, value in row.items() if key != "id"}, **more})
 
 
-def _fact(outcome: Outcome, results: KitResults, system: str, source: str) -> dict[str, Any]:
+def _fact(outcome: KitOutcome, results: KitResults, system: str, source: str) -> dict[str, Any]:
     """What one experiment shows, in the form of the numeric facts."""
     experiment = outcome.experiment
     rows = results.cases(experiment)

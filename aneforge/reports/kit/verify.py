@@ -22,7 +22,7 @@ from aneforge.documents import typed
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.reports.kit.predict import SCOPE, Setting, digest_of, words_of
+from aneforge.reports.kit.predict import SCOPE, KitSetting, digest_of, words_of
 from aneforge.reports.kit.results import CaseResult, KitResults
 from aneforge.reports.kit.write import SCHEMA, copy_runners, package_of, port_of
 from aneforge.sim.inputs import samples_of
@@ -39,7 +39,7 @@ _MOST_SECONDS = 600
 
 
 @dataclass(frozen=True)
-class Difference:
+class FirstDifference:
     """The first operation whose numbers differ."""
 
     node: str
@@ -63,7 +63,7 @@ class Verification:
     rows: tuple[tuple[str, str, str, str], ...]
     """Each operation: name, kind, predicted device, real device."""
     same_words: bool
-    difference: Difference | None
+    difference: FirstDifference | None
     us: float
     estimated_us: float
     interval: tuple[float, float]
@@ -108,7 +108,7 @@ class Verification:
         }
 
 
-def verified(graph: Graph, setting: Setting, inputs: Any = None, runner: Runner | None = None) -> Verification:
+def verified(graph: Graph, setting: KitSetting, inputs: Any = None, runner: Runner | None = None) -> Verification:
     """Run a graph on this machine and hold it against what is predicted of the chip."""
     arrays = next(iter(samples_of(graph, inputs)))
     wrong = [port.name for port in graph.inputs if port.dtype != "fp16"]
@@ -173,7 +173,7 @@ def _row(document: Any) -> CaseResult:
     return row
 
 
-def _placements(split: Partition, setting: Setting, row: CaseResult) -> tuple[tuple[str, str, str, str], ...]:
+def _placements(split: Partition, setting: KitSetting, row: CaseResult) -> tuple[tuple[str, str, str, str], ...]:
     """Every operation that both plans have."""
     real = {op.name: op.preferred for op in plan_from_json({"operations": list(row.plan)}).operations}
     plan = plan_of_partition(split, setting.name)
@@ -184,7 +184,7 @@ def _placements(split: Partition, setting: Setting, row: CaseResult) -> tuple[tu
     )
 
 
-def _simulated(graph: Graph, arrays: Mapping[str, np.ndarray], setting: Setting) -> list[np.ndarray]:
+def _simulated(graph: Graph, arrays: Mapping[str, np.ndarray], setting: KitSetting) -> list[np.ndarray]:
     results = build(graph, setting.target)(*arrays.values())
     listed = results if isinstance(results, (list, tuple)) else [results]
     return [words_of(array) for array in listed]
@@ -195,8 +195,8 @@ def _is_same(row: CaseResult, place: int, words: np.ndarray) -> bool:
 
 
 def _first_difference(
-    graph: Graph, arrays: Mapping[str, np.ndarray], setting: Setting, runner: Runner, outputs: list[str]
-) -> Difference:
+    graph: Graph, arrays: Mapping[str, np.ndarray], setting: KitSetting, runner: Runner, outputs: list[str]
+) -> FirstDifference:
     """The first operation, in the order of the graph, whose numbers differ: by halving, a run for each half."""
     nodes = [node for node in graph.nodes if not node.definition.leaf]
     low, high, known = 0, len(nodes) - 1, None
@@ -207,10 +207,10 @@ def _first_difference(
             low = middle + 1
         else:
             known, high = difference, middle - 1
-    return known or Difference(", ".join(outputs), "the whole model", 0.0, float("nan"))
+    return known or FirstDifference(", ".join(outputs), "the whole model", 0.0, float("nan"))
 
 
-def _at(node: Tensor, arrays: Mapping[str, np.ndarray], setting: Setting, runner: Runner) -> Difference | None:
+def _at(node: Tensor, arrays: Mapping[str, np.ndarray], setting: KitSetting, runner: Runner) -> FirstDifference | None:
     """How the numbers of a node differ where the model is cut behind it; None where they are the same."""
     cut = Graph.of(node)
     called = cut.names()
@@ -222,4 +222,4 @@ def _at(node: Tensor, arrays: Mapping[str, np.ndarray], setting: Setting, runner
     (out,) = row.outputs.values()
     real, said = out.array, words[: len(out.array)]
     apart = np.abs(real.view(np.float16).astype(np.float64) - said.view(np.float16).astype(np.float64))
-    return Difference(called[node.uid], node.op, float((real == said).mean()), float(np.nanmax(apart)))
+    return FirstDifference(called[node.uid], node.op, float((real == said).mean()), float(np.nanmax(apart)))

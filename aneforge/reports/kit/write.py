@@ -29,7 +29,7 @@ from aneforge.formats.exports.netplist import save_netplist
 from aneforge.graph.graph import Graph
 from aneforge.progress import Progress
 from aneforge.reports.kit.experiments import KINDS, MEASURED_TIMES, PROGRAM, SEED, Experiment, unknowns_of
-from aneforge.reports.kit.predict import Setting, predictions
+from aneforge.reports.kit.predict import KitSetting, predictions
 from aneforge.version import __version__
 
 SCHEMA = 1
@@ -50,18 +50,18 @@ class WrittenKit:
     cases: int
     bytes: int
     minutes: int
-    left_out: tuple[str, ...]
 
     def __str__(self) -> str:
-        kinds = [f"{sum(entry.kind == kind for entry in self.experiments)} {kind}" for kind in KINDS]
+        counts = {kind: sum(entry.kind == kind for entry in self.experiments) for kind in KINDS}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         about = unknowns_of(self.experiments)
+        size = text.plural(self.cases, "model")
         lines = [
-            f"{self.path}: {len(self.experiments)} experiments ({', '.join(kinds)}), {self.cases} models, "
-            f"{self.bytes / 1e6:.1f} MB",
-            f"they bear on {len(about)} unknowns: {', '.join(about)}",
-            f"copy the folder to a Mac and run: python3 run.py (about {self.minutes} minutes)",
+            f"{self.path}: {text.plural(len(self.experiments), 'experiment')} ({kinds}), {size}, {self.bytes / 1e6:.1f} MB",
+            f"they bear on {text.plural(len(about), 'unknown')}: {', '.join(about)}",
+            f"copy the folder to a Mac and run: python3 run.py (about {text.plural(self.minutes, 'minute')})",
         ]
-        return "\n".join([*lines, *self.left_out])
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,7 +71,6 @@ class WrittenKit:
             "models": self.cases,
             "bytes": self.bytes,
             "minutes": self.minutes,
-            "left_out": list(self.left_out),
         }
 
 
@@ -98,7 +97,7 @@ def write_kit(
         files = {name: _digest(fresh / name) for name in _names(fresh)}
         _manifest(fresh, experiments, chips, cases, files)
         size = sum((fresh / name).stat().st_size for name in _names(fresh))
-    return WrittenKit(place, tuple(experiments), len(cases), size, minutes, ())
+    return WrittenKit(place, tuple(experiments), len(cases), size, minutes)
 
 
 def _cases(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
@@ -222,7 +221,7 @@ def _manifest(
             "about": list(entry.about),
             "kind": entry.kind,
             "asks": entry.asks,
-            "predictions": {chip: [row.to_json() for row in predictions(entry, Setting(chip))] for chip in chips},
+            "predictions": {chip: [row.to_json() for row in predictions(entry, KitSetting(chip))] for chip in chips},
         }
         for entry in experiments
     ]
