@@ -29,9 +29,8 @@ def main() -> None:
         begin = time.perf_counter()
         kit = write_kit(Path(place) / "kit", list(experiments().values()), CHIPS)
         took = time.perf_counter() - begin
-        print(
-            f"write: {took:.1f} s, {kit.bytes / 1e6:.1f} MB, {kit.cases} models, {len(CHIPS)} chips (bars: 60 s, 20 MB)"
-        )
+        size = f"{kit.bytes / 1e6:.1f} MB, {kit.cases} models, {len(CHIPS)} chips"
+        print(f"write: {took:.1f} s, {size} (bars: 60 s, 20 MB)")
         print(f"run on a Mac: about {kit.minutes} minutes by design (bar: 10)")
         for chip in CHIPS:
             for programs in (False, True):

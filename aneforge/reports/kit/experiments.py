@@ -72,6 +72,8 @@ class Experiment:
     """The operations whose device is looked at."""
     units: str = "cpuAndNeuralEngine"
     """What Core ML may use."""
+    form: str = ""
+    """Of the package: fp32 for its types; range or listed for rows that a call chooses."""
     chips: tuple[str, ...] = ()
     """The products that it asks something of; all where none is named."""
 
@@ -126,6 +128,7 @@ class Experiment:
             self.id,
             self.kind,
             self.units,
+            self.form,
             self.watch,
             [self.run_record(case) for case in self.cases] if self.graph else [],
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -137,7 +137,10 @@ def _placed(
     taken = {op.name: ENGINE in op.supported for op in plan.operations if op.name in experiment.watch}
     for node in graph.nodes:  # Core ML replaces no op by others, as the compiler here does
         if taken.get(node.name or ""):
-            taken[node.name or ""] = judge(query_of(node.signature), setting.target, "coreml_placement", os).runs
+            query, route = query_of(node.signature), "coreml_placement"
+            if experiment.form == "fp32":
+                query, route = replace(query, dtype="fp32"), "conversion"
+            taken[node.name or ""] = judge(query, setting.target, route, os).runs
     return {name: not runs for name, runs in taken.items()} if hypothesis.says == "otherwise" else taken
 
 

@@ -29,6 +29,7 @@ from aneforge.formats.exports.netplist import save_netplist
 from aneforge.graph.graph import Graph
 from aneforge.progress import Progress
 from aneforge.reports.kit.experiments import KINDS, MEASURED_TIMES, PROGRAM, SEED, Experiment, unknowns_of
+from aneforge.reports.kit.forms import write_form
 from aneforge.reports.kit.predict import KitSetting, predictions
 from aneforge.version import __version__
 
@@ -55,9 +56,9 @@ class WrittenKit:
         counts = {kind: sum(entry.kind == kind for entry in self.experiments) for kind in KINDS}
         kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         about = unknowns_of(self.experiments)
-        size = text.plural(self.cases, "model")
+        size = f"{text.plural(self.cases, 'model')}, {self.bytes / 1e6:.1f} MB"
         lines = [
-            f"{self.path}: {text.plural(len(self.experiments), 'experiment')} ({kinds}), {size}, {self.bytes / 1e6:.1f} MB",
+            f"{self.path}: {text.plural(len(self.experiments), 'experiment')} ({kinds}), {size}",
             f"they bear on {text.plural(len(about), 'unknown')}: {', '.join(about)}",
             f"copy the folder to a Mac and run: python3 run.py (about {text.plural(self.minutes, 'minute')})",
         ]
@@ -123,12 +124,17 @@ def _cases(folder: Path, experiment: Experiment) -> list[dict[str, Any]]:
 def _package(folder: Path, experiment: Experiment, number: int) -> dict[str, Any]:
     case, part = experiment.cases[number], experiment.part(number)
     file = folder / "packages" / f"{part}.mlpackage"
-    names = package_of(experiment.package_graph(case), file)
+    if experiment.form:
+        names = write_form(experiment.form, experiment.record(case), file)
+    else:
+        names = package_of(experiment.package_graph(case), file)
     record = experiment.run_record(case)
     ports = {
         names[name]: _port(folder, f"{part}.{name}", recipe, array)
         for (name, recipe), array in zip(record["inputs"].items(), experiment.run_inputs(case).values(), strict=True)
     }
+    if experiment.form == "fp32":
+        ports = {name: {**port, "type": "<f4"} for name, port in ports.items()}
     outputs = [names[name] for name in experiment.outputs(case)]
     return {"package": _packed(folder, file), "inputs": ports, "outputs": outputs}
 

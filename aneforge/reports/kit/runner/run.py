@@ -93,7 +93,7 @@ def inputs_of(case: Record, numpy: Any) -> Record:
         if "file" in port:
             arrays[name] = numpy.fromfile(HERE / port["file"], "<f2").reshape(port["shape"])
         else:
-            arrays[name] = numpy.full(port["shape"], port["fill"], "<f2")
+            arrays[name] = numpy.full(port["shape"], port["fill"], port.get("type", "<f2"))
     return arrays
 
 

@@ -75,8 +75,16 @@ func features(_ ports: [String: [String: Any]]) throws -> MLFeatureProvider {
     var values: [String: MLFeatureValue] = [:]
     for (name, port) in ports {
         let shape = (port["shape"] as! [Int])
-        let array = try MLMultiArray(shape: shape.map { NSNumber(value: $0) }, dataType: .float16)
+        let wide = (port["type"] as? String) == "<f4"
+        let extents = shape.map { NSNumber(value: $0) }
+        let array = try MLMultiArray(shape: extents, dataType: wide ? .float32 : .float16)
         let count = shape.reduce(1, *)
+        if wide {
+            let numbers = array.dataPointer.bindMemory(to: Float.self, capacity: count)
+            numbers.update(repeating: (port["fill"] as! NSNumber).floatValue, count: count)
+            values[name] = MLFeatureValue(multiArray: array)
+            continue
+        }
         let words = array.dataPointer.bindMemory(to: UInt16.self, capacity: count)
         if let file = port["file"] as? String {
             let data = try Data(contentsOf: here.appendingPathComponent(file))
