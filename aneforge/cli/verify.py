@@ -20,6 +20,7 @@ _STEPS = (
 def run(model: str | ModelFile, target: str | None, inputs: str | None, as_json: bool) -> int:
     """Run and compare; the exit status."""
     file = ModelFile.of(model)
+    named = chip_label(one_chip(target)) if target else None
     graph = load_model(file)
     if sys.platform != "darwin":
         elsewhere(file, as_json)
@@ -27,7 +28,7 @@ def run(model: str | ModelFile, target: str | None, inputs: str | None, as_json:
     from aneforge.reports.kit.predict import KitSetting
     from aneforge.reports.kit.verify import verified
 
-    chip = chip_label(one_chip(target)) if target else product_of_host()
+    chip = named or product_of_host()
     with working(f"running {file.name} on this {chip}"):
         answer = verified(graph, KitSetting(chip), inputs)
     print(text.as_json(answer.to_json()) if as_json else answer)

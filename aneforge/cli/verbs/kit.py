@@ -51,7 +51,7 @@ def kit_write(
 
     Examples:
       aneforge kit -o kit/
-      aneforge kit write -o kit/ --about U50,U40,times --target m4
+      aneforge kit write -o part/ --about U50,U40,times --target m4
     """
     from aneforge.cli import kit as command
 
