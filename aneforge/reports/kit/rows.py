@@ -27,7 +27,7 @@ def silicon_rows(findings: Findings, source: str) -> dict[str, list[dict[str, An
             if row.status != "ran" or not row.plan:
                 continue
             graph = experiment.graph_of(experiment.cases[row.case])
-            if experiment.kind == PLACEMENT:
+            if experiment.kind == PLACEMENT and not experiment.form:  # the form of a package is no field of a row
                 plan = _watched(plan_of(row), experiment)
                 verdicts += contributed_rows(plan, KitSetting(results.machine.chip).name, system, graph, source)
             elif experiment.kind in MEASURED_TIMES:
