@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import math
+from contextlib import suppress
 from functools import cache
 
 import kit_standin as standin
+import numpy as np
 import pytest
 
 from aneforge.advice.estimates import estimate_all
@@ -397,3 +399,38 @@ def test_a_result_as_chosen_only_adds_where_it_was_seen(tmp_path):
 def test_the_digest_of_a_question_follows_its_numbers():
     digests = {entry.digest() for entry in EXPERIMENTS if entry.kind != NAME}
     assert len(digests) == sum(entry.kind != NAME for entry in EXPERIMENTS)
+
+
+def _places(part, path=()):
+    """Every value of a document by its path."""
+    yield path
+    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, inner in items:
+        yield from _places(inner, (*path, key))
+
+
+STRANGE = [None, -1, 0, 10**40, 1.5, float("nan"), float("inf"), "", "x" * 5000, True, [], {}, [[]], "\ud800"]
+
+
+@pytest.mark.parametrize("seal_again", [False, True])
+def test_a_damaged_file_is_refused_or_read_and_never_a_fault(seal_again):
+    """Each value replaced by something strange; a forger would seal the file again."""
+    document = standin.results("M3", only={"X06", "X33", "X35", "X50", "X66", "X75"})
+    for row in document["results"]:
+        row["times_ns"] = row.get("times_ns", [])[:8]
+    rng = np.random.default_rng(0)
+    places = [path for path in _places(document) if path and path != ("digest",)]
+    for *above, last in places:
+        changed = copy.deepcopy(document)
+        inner = changed
+        for key in above:
+            inner = inner[key]
+        inner[last] = STRANGE[int(rng.integers(len(STRANGE)))]
+        try:
+            changed = standin.sealed(changed) if seal_again else changed
+        except Exception:  # noqa: S112 - the runner's own digest needs a whole file
+            continue
+        with suppress(AneforgeError):
+            findings = judged(results_of(changed, "results.json"))
+            silicon_rows(findings, "lab-7")
+            str(findings)

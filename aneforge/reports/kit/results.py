@@ -16,8 +16,8 @@ import numpy as np
 from aneforge.chips.chip import Target
 from aneforge.chips.devices import find_devices, is_identifier
 from aneforge.cost.constants import basis_of, physique_of
-from aneforge.documents import Misshapen, read_json, typed
-from aneforge.errors import AneforgeError, UnknownNameError
+from aneforge.documents import read_json, typed
+from aneforge.errors import AneforgeError, UnknownNameError, first_line
 from aneforge.reports.kit.experiments import MEASURED_TIMES, PROGRAM, SEED, WORDS, Experiment, experiments
 from aneforge.reports.kit.predict import KitSetting
 from aneforge.reports.kit.runner.run import MOST_WORDS, seal
@@ -158,8 +158,8 @@ def results_of(document: Any, where: str) -> KitResults:
     try:
         results: KitResults = typed(KitResults, document)
         expected = seal(document)
-    except (Misshapen, KeyError, TypeError, AttributeError) as error:
-        raise ResultsError(f"{where}: {error}. {_AGAIN}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # Misshapen is a ValueError
+        raise ResultsError(f"{where}: {first_line(error)}. {_AGAIN}") from None
     for problem in _problems(results, expected):
         raise ResultsError(f"{where}: {problem}")
     return results
