@@ -6,7 +6,6 @@ wrapped. The last one writes a page about every chip, to open in a browser. ``ma
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -43,15 +42,14 @@ def is_rule(line: str) -> bool:
 
 
 def part(question: str, command: str, folder: str, keep: tuple[str, ...], status: int = 0) -> None:
-    """A question, the command that answers it, and paragraphs of its answer from a line that ``keep`` names."""
+    """A question, the command that answers it, and the paragraphs of its answer that begin with one of ``keep``."""
     print(f"\n{question}\n$ aneforge {command}")
     paragraphs = printed(command.split(), folder, status).strip().split("\n\n")
     for start in keep:
-        found = (re.search(rf"^{start}.*", paragraph, re.MULTILINE | re.DOTALL) for paragraph in paragraphs)
-        shown = next(filter(None, found), None)
+        shown = next((paragraph for paragraph in paragraphs if paragraph.startswith(start)), None)
         if shown is None:
-            sys.exit(f"aneforge {command} prints no line that begins with {start!r}")
-        lines = shown[0].splitlines()
+            sys.exit(f"aneforge {command} prints no paragraph that begins with {start!r}")
+        lines = shown.splitlines()
         rule = next((line for line in lines if is_rule(line)), "")
         print("\n".join(piece for line in lines if not is_rule(line) for piece in wrapped(line, rule.rfind(" ") + 1)))
 

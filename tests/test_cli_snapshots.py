@@ -12,6 +12,7 @@ import re
 import shlex
 from pathlib import Path
 
+import kit_standin
 import numpy as np
 import pytest
 from cli_kit import run
@@ -86,9 +87,15 @@ COMMANDS = {
     "contribute": [
         f"contribute plan.json --target m1 --os 'macOS 26.1' --model {DETECTOR} -o rows.json",
         "contribute plan.json --os 'macOS 26.1' -o rows.json",
+        "contribute results.json -o kit-rows.json",
     ],
     "measure cost": ["measure cost times.json"],
     "measure gate": ["measure gate verdicts.json"],
+    "kit write": ["kit -o kit --about X75 --target m1", "kit -o kit --about speed"],
+    "kit list": ["kit list --about U40 --target m4"],
+    "kit apply": ["kit apply results.json --checkout nowhere", "kit apply plan.json --checkout here"],
+    "measure kit": ["measure kit results.json --profile mine.json", "measure kit plan.json"],
+    "verify": [f"verify {SMALL}"],
     "measure machine": ["measure machine 16384:151 262144:284 4194304:2410 --target m4"],
     "export": ["export examples/convnet.plist --out again.plist --target m1", f"export {SMALL} --out small.txt"],
     "ci record": [f"ci record {SMALL} --target m1,m5 --skip numerics --baseline small.json"],
@@ -133,6 +140,8 @@ def place(tmp_path, monkeypatch):
     rows = [{**ROW, "chip": "M1"}, {**ROW, "chip": "M5", "verdict": "reject"}]
     Path("verdicts.json").write_text(json.dumps({"rows": rows}))
     Path("plan.json").write_text(json.dumps(PLAN))
+    kit_standin.written(kit_standin.results("M3", {"X06": 2}, only={"X06", "X33", "X50", "X51"}), Path("results.json"))
+    kit_standin.checkout(Path("here"))
     return tmp_path
 
 

@@ -9,6 +9,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import kit_standin
 import numpy as np
 import pytest
 from cli_kit import run
@@ -47,6 +48,8 @@ def home(tmp_path, monkeypatch):
     Path("times.json").write_text(json.dumps({"rows": TIMES}))
     Path("verdicts.json").write_text(json.dumps({"rows": VERDICTS}))
     Path("plan.json").write_text(json.dumps(PLAN))
+    kit_standin.written(kit_standin.results("M3", {"X06": 2}, only={"X06", "X33", "X50", "X51"}), Path("results.json"))
+    kit_standin.checkout(Path("here"))
     Path("empty.onnx").write_bytes(b"")
     Path("text.onnx").write_text("this is not a model\n")
     Path("folder").mkdir()
@@ -88,6 +91,11 @@ FINE = {
     "contribute": "contribute plan.json --target m1 --os 'macOS 26.1' -o rows.json",
     "measure cost": "measure cost times.json",
     "measure gate": "measure gate verdicts.json",
+    "measure kit": "measure kit results.json",
+    "kit write": "kit -o kit --about X75 --target m1",
+    "kit list": "kit list --about X75 --target m1",
+    "kit apply": "kit apply results.json --checkout here --accept",
+    "verify": "verify net.py",
     "measure machine": "measure machine 16384:151 4194304:2410 --target m4",
     "lifecycle": "lifecycle net.py --target m1",
     "export": "export net.py -o net.plist",
@@ -114,6 +122,7 @@ FOUND = {
     "inspect": "inspect conv.hwx --diff add.hwx",
     "compare": "compare net.py:apart --target m1,m5 --fail-above 0",
     "gradcheck": "gradcheck net.py:lost --target m1 --samples 1",
+    "kit apply": "kit apply results.json --checkout here",
     "ci check": "ci check net.py --max-us m1=0.001",
     "ci record": "ci record net.py --target m1 --skip numerics --max-us m1=0.001",
     "ci update": "ci update net.py --target m1 --skip numerics --max-us m1=0.001",

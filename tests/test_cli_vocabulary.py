@@ -155,6 +155,8 @@ TAKES = {
     ("plot",): (("plot", "net.py", "chips", "--out", "x.svg", "--target", "{}"), True),
     ("explain",): (("explain", "E01", "--model", "net.py", "--target", "{}"), False),
     ("lifecycle",): (("lifecycle", "net.py", "--target", "{}"), True),
+    ("kit", "list"): (("kit", "list", "--about", "X75", "--target", "{}"), False),
+    ("verify",): (("verify", "net.py", "--target", "{}"), False),
     ("measure", "machine"): (("measure", "machine", "16384:151", "4194304:2410", "--target", "{}"), False),
     ("export",): (("export", "net.py", "--out", "x.mlpackage", "--target", "{}"), False),
     ("ci", "record"): (("ci", "record", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
@@ -164,6 +166,8 @@ TAKES = {
 NO_CHIPS = {("cache",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
 NO_CHIPS |= {("sweep", "merge"), ("sweep", "diff"), ("evaluate", "merge"), ("measure", "machine")}
 NO_CHIPS |= {("evaluate", "run")}  # it needs a file of samples: tests/test_evaluate.py asks for some
+NO_CHIPS |= {("kit", "apply"), ("measure", "kit")}
+NO_CHIPS |= {("kit", "write")}  # it writes a folder, once: tests/test_kit_runner.py writes some
 NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 
@@ -460,7 +464,8 @@ def shown_commands():
 @pytest.mark.parametrize(("page", "words"), list(shown_commands()))
 def test_the_pages_show_commands_and_options_that_exist(page, words):
     one, two = tuple(words[:1]), tuple(words[:2])
-    command = ALL_COMMANDS.get(two) or ALL_COMMANDS.get(one) or ALL_COMMANDS.get((*one, DEFAULT))
+    meant = (*one, "write") if one == ("kit",) else (*one, DEFAULT)
+    command = ALL_COMMANDS.get(two) or ALL_COMMANDS.get(one) or ALL_COMMANDS.get(meant)
     if one in (("ci",), ("measure",)) and command is None:
         assert len(words) == 1, page  # the group itself
         return

@@ -10,6 +10,7 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
+import kit_standin
 import numpy as np
 import pytest
 from docpages.commands import command_names
@@ -55,7 +56,8 @@ def test_examples_stand_on_lines_of_their_own_and_are_of_the_command(name):
     assert len(examples(name)) >= 2
     for example in examples(name):
         words = shlex.split(example)
-        spelled = name.removesuffix(" run").split()  # a group's default command goes without its name
+        # A group's default command goes without its name.
+        spelled = name.removesuffix(" run").removesuffix(" write").split()
         assert words[: 1 + len(spelled)] == ["aneforge", *spelled], example
         assert {word for word in words if re.match(r"--?[a-z]", word)} <= options_of(name), example
 
@@ -180,6 +182,8 @@ def files(tmp_path, monkeypatch):
     for name, rows in (("times.json", TIMES), ("rows.json", VERDICTS)):
         Path(name).write_text(json.dumps({"schema": 1, "rows": rows}))
     Path("plan.json").write_text(json.dumps(PLAN))
+    kit_standin.written(kit_standin.results("M3", only={"X06", "X50", "X51"}), Path("results.json"))
+    kit_standin.checkout(Path())
     Path("zoo.csv").write_text("path\nmodel.onnx\nold.onnx\n")
     Path("models").mkdir()
     shutil.copy("net.plist", "models/net.plist")
@@ -209,6 +213,7 @@ WITH_1 = {
     "aneforge check model.onnx --target m1,m5 --json",
     "aneforge validate net.plist --target all",
     "aneforge validate model.onnx --route conversion",
+    "aneforge kit apply results.json",
 }
 """Examples that find something in these files."""
 

@@ -337,7 +337,7 @@ def test_a_cache_forgets_the_oldest_and_stays_within_its_bound():
 
 def test_caches_keyed_by_what_users_pass_in_have_a_bound():
     """Whatever is kept by shapes, attributes or weights."""
-    for cached in (tables.activation, verdicts.verdict_on):
+    for cached in (tables._activation, verdicts.verdict_on):
         assert cached.cache_info().maxsize
     for cached in (node._signatures, weights._recent, stored._known):
         assert isinstance(cached, SharedCache)

@@ -18,6 +18,7 @@ from docpages.commands import commands
 from docpages.containers import containers
 from docpages.devices import devices
 from docpages.errors import errors
+from docpages.kit_coverage import kit_coverage
 from docpages.reliability import reliability
 from docpages.rooms import rooms
 from docpages.rules import rules
@@ -46,6 +47,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": generated(commands),
     "reference/devices.md": generated(devices),
     "reference/errors.md": generated(errors),
+    "reference/kit-coverage.md": generated(kit_coverage),
     "reference/unknowns.md": generated(unknowns),
     "reference/reliability.md": generated(reliability),
     "reference/rooms.md": generated(rooms),

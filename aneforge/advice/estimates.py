@@ -88,8 +88,9 @@ def estimate_all(
     ``.advice`` has for each chip; they are worked out when it is first asked for, which printing does.
 
     ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`. ``machine`` names
-    one whose copies are published (such as ``"M4 (MacBook Air)"``), ``copy_gbs`` is what somebody measured on theirs:
-    GB/s of the host's copies, which belong to the machine and not to the engine.
+    one whose copies are published (such as ``"M4 (MacBook Air)"``) or is the file of one that a kit measured,
+    ``copy_gbs`` is what somebody measured on theirs: GB/s of the host's copies, which belong to the machine and not to
+    the engine.
     """
     if isinstance(changes, bool) or not isinstance(changes, int) or changes < 0:
         raise ArgumentError("changes", f"{changes!r} is not a number of changes. Give 0 or more.")

@@ -20,6 +20,7 @@ from aneforge.chips.hal import OLD_BUILD, hal_fields
 from aneforge.chips.limits import axis_limit, limit_fact, slice_saturates
 from aneforge.chips.ops import op_routes
 from aneforge.chips.streams import stream_fact
+from aneforge.chips.suppose import supposed
 from aneforge.errors import DataError, UnknownNameError, UnknownValueError
 
 
@@ -66,7 +67,9 @@ def compile_fact(target: Target, key: str) -> Fact[Any]:
     Rules ask for ``tier`` (the five-tier family), ``generation``, ``constructible`` and ``cap:NAME``, phase 0 for
     ``op:NAME`` (native, decompose or reject) and for ``direct:NAME``, the same by direct authoring: of these an
     unpublished one stays unknown."""
-    return _compile_fact(target.name, key)
+    result = _compile_fact(target.name, key)
+    others = supposed()
+    return replace(result, value=others[key], confidence="inferred") if key in others else result
 
 
 def fact_label(key: str) -> str:
@@ -77,6 +80,9 @@ def fact_label(key: str) -> str:
 
 def constant(name: str) -> Any:
     """A number of the compiler that is unpublished on every chip, from ``choices.json``."""
+    others = supposed()
+    if name in others:
+        return others[name]
     rows = store.load("choices")["constants"]
     if name not in rows:
         raise DataError(f"choices.json: constant {name!r} is missing; add it and seal the file")

@@ -9,7 +9,7 @@ from threading import Lock
 
 from aneforge.chips.chip import Target
 from aneforge.chips.families import MIN_FAMILY, Family
-from aneforge.chips.names import arch_for_family, resolve, target
+from aneforge.chips.names import arch_for_family, chip_label, resolve, target
 from aneforge.errors import AneforgeError
 
 ENVIRONMENT = "ANEFORGE_TARGET"
@@ -46,6 +46,17 @@ def host_target() -> Target:
     family = detect_family()
     named = os.environ.get(ENVIRONMENT, "").strip()
     return target(named or arch_for_family(family))
+
+
+def product_of_host() -> str:
+    """The chip of this Mac by its product name: as ``ANEFORGE_TARGET`` says, or as the system does."""
+    override = os.environ.get(ENVIRONMENT, "").strip()
+    if override:
+        return chip_label(override)
+    brand = _cpu_brand() or ""
+    if not brand.casefold().startswith("apple "):
+        raise AneforgeError(f"this machine does not say which Apple chip it has. Name it with {ENVIRONMENT}.")
+    return chip_label(f"product:{brand}")
 
 
 def _family_of(name: str) -> Family:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aneforge.cli.commands import GroupedCommands
-from aneforge.cli.verbs import check, ci, deploy, evaluate, look_up, measure, measured, run, sweep
+from aneforge.cli.verbs import check, ci, deploy, evaluate, kit, look_up, measure, measured, run, sweep
 from aneforge.cli.verbs import compile as compile_
 from aneforge.version import __version__
 
@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 for _group in (look_up, check, compile_, run, evaluate, measure, measured, deploy, ci, sweep):
     _group.commands.add_to(app)
+kit.commands.add_to(app)
+kit.on_a_mac.add_to(app)
 
 
 def _version(wanted: bool) -> None:

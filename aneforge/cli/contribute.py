@@ -1,5 +1,5 @@
 """``aneforge contribute``: what a Mac gave, for a person to send in: a compute plan as rows of the silicon format,
-or a compiled program as a record of its words."""
+a compiled program as a record of its words, or the results of a kit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from aneforge.cli.notes import working
 from aneforge.cli.options import load_model, require_file
 from aneforge.errors import AneforgeError
 from aneforge.files import written_file
+from aneforge.reports.kit.judge import judged
+from aneforge.reports.kit.results import is_results, read_results
+from aneforge.reports.kit.rows import silicon_rows
 from aneforge.study.agreement import evaluate
 from aneforge.study.contribute import contributed_rows, timed_row
 from aneforge.study.contribute_program import program_record
-from aneforge.study.plan_files import read_plan
+from aneforge.study.plan_files import document_of, plan_from_json
 
 
 @dataclass(frozen=True)
@@ -26,26 +29,32 @@ class ContributeOptions:
     """What the rows say besides the plan, and where they go."""
 
     chip: str | None
-    system: str
+    system: str | None
     out: str
     model: str | None
     source: str
+    earlier: tuple[str, ...] = ()
 
 
 def run(file: str, options: ContributeOptions, as_json: bool) -> None:
     """Write the rows, and tell how they agree with what check says."""
     require_file(options.out)
     if Path(file).suffix.casefold() == _PROGRAM:
-        _program(file, options, as_json)
+        _program(file, _system(options), options, as_json)
         return
-    plan = read_plan(file)
+    document = document_of(file)
+    if is_results(document):
+        _kit(file, options, as_json)
+        return
+    plan = plan_from_json(document, file)
+    system = _system(options)
     chip = options.chip or plan.chip
     if not chip:
         raise AneforgeError(f"{file}: it does not name its chip. Give --target, for instance --target m1")
     with working(f"reading {options.model or file}"):
         graph = None if options.model is None else load_model(options.model)
-        rows = contributed_rows(plan, one_chip(chip), options.system, graph, options.source)
-        timed = None if graph is None else timed_row(plan, one_chip(chip), options.system, graph, options.source)
+        rows = contributed_rows(plan, one_chip(chip), system, graph, options.source)
+        timed = None if graph is None else timed_row(plan, one_chip(chip), system, graph, options.source)
     written = {Path(options.out): rows}
     if timed is not None:
         written[Path(options.out).with_suffix(".times.json")] = [timed]
@@ -68,12 +77,44 @@ def run(file: str, options: ContributeOptions, as_json: bool) -> None:
 _PROGRAM = ".hwx"
 
 
-def _program(file: str, options: ContributeOptions, as_json: bool) -> None:
+def _system(options: ContributeOptions) -> str:
+    """The system of what does not say it itself."""
+    if options.system is None:
+        raise AneforgeError("--os: it does not say which system gave it. Add it, for instance: --os 'macOS 26.1'")
+    return options.system
+
+
+def _kit(file: str, options: ContributeOptions, as_json: bool) -> None:
+    """Say what results show, and write their rows."""
+    given = {"--target": options.chip, "--os": options.system, "--model": options.model}
+    for option, value in given.items():
+        if value is not None:
+            raise AneforgeError(f"{option}: results of a kit say it themselves; leave {option} out")
+    with working(f"judging {file}"):
+        findings = judged(read_results(file), [read_results(other) for other in options.earlier])
+        rows = silicon_rows(findings, options.source)
+    place = Path(options.out)
+    written = {place.with_suffix(ending): rows[kind] for kind, ending in _KINDS.items() if rows[kind]}
+    with ExitStack() as staged:
+        for name, listed in written.items():
+            key = "facts" if name.name.endswith(_KINDS["facts"]) else "rows"
+            document = f"{text.as_json({'schema': 1, key: listed})}\n"
+            staged.enter_context(written_file(name)).write(document.encode())
+    print(text.as_json(findings.to_json()) if as_json else findings)
+    say.note(f"wrote {', '.join(map(str, written))}: read them, then send them in")
+    say.note("aneforge kit apply shows what would change in the data; nothing is applied without you")
+
+
+_KINDS = {"verdicts": ".json", "times": ".times.json", "facts": ".facts.json"}
+"""The endings of the files that rows go into."""
+
+
+def _program(file: str, system: str, options: ContributeOptions, as_json: bool) -> None:
     """Write the record of a compiled program, and say what the person has to do."""
     if options.model is not None:
         raise AneforgeError("--model: a compiled program has its shapes; leave --model out")
     container = read_container_file(file)
-    record = program_record(container, options.chip, options.system, options.source)
+    record = program_record(container, options.chip, system, options.source)
     with written_file(Path(options.out)) as stream:
         stream.write(f"{text.as_json([record])}\n".encode())
     words = sum(len(task["words"]) for task in record["tasks"])

@@ -114,10 +114,10 @@ def _engine(task: Task) -> str:
     """Nothing where the registers of the generation are not published."""
     if task.generation not in generations():
         return ""
-    return ", planar engine" if _is_planar(task) else ", MAC engine"
+    return ", planar engine" if is_planar(task) else ", MAC engine"
 
 
-def _is_planar(task: Task) -> bool:
+def is_planar(task: Task) -> bool:
     """Generations without a planar engine (h11) enable single cores with the same field."""
     return task.header.get("ENE") == _PLANAR and "PE" in register_map(task.generation).blocks
 
@@ -136,7 +136,7 @@ def _extents(task: Task) -> str:
 
 def _kernel(task: Task) -> str:
     width, height = meaning_of(task, "kernel.width"), meaning_of(task, "kernel.height")
-    if width is None or (_is_planar(task) and not _pool(task)):
+    if width is None or (is_planar(task) and not _pool(task)):
         return ""
     stride = f"{meaning_of(task, 'kernel.stride_y')} x {meaning_of(task, 'kernel.stride_x')}"
     pad = f"{meaning_of(task, 'kernel.top')} above, {meaning_of(task, 'kernel.left')} left"
@@ -185,7 +185,7 @@ def _base_address(task: Task, side: str) -> int | None:
 def _cores(task: Task) -> str:
     """How many cores of the MAC engine work."""
     log = meaning_of(task, "task.cores")
-    if log is None or task.generation not in generations() or _is_planar(task):
+    if log is None or task.generation not in generations() or is_planar(task):
         return ""
     return "1 core" if log == 0 else f"{1 << log} cores"
 
@@ -215,7 +215,7 @@ def _slots(task: Task) -> str:
 
     if task.generation not in generations():
         return ""
-    planar = _is_planar(task)
+    planar = is_planar(task)
     engine, operations = ("planar", "pe_op") if planar else ("mac", "ne_op_mode")
     operation = meaning_of(task, f"{engine}.operation")
     if planar and not meaning_of(task, "planar.config"):

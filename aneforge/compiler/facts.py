@@ -13,6 +13,7 @@ from typing import Any
 from aneforge.chips.assumed import compile_fact
 from aneforge.chips.chip import Target, compiler_target
 from aneforge.chips.evidence import Fact
+from aneforge.chips.suppose import supposed
 from aneforge.errors import AneforgeError
 
 
@@ -66,4 +67,4 @@ def _facts(name: str, reads: tuple[str, ...]) -> Facts:
 
 def facts_of(target: Target, reads: tuple[str, ...]) -> Facts:
     """The facts of a target that a pass declares; looked up once per target and pass."""
-    return _facts(target.name, reads)
+    return Facts(target, reads) if supposed() else _facts(target.name, reads)

@@ -5,7 +5,7 @@ its own measured factors or those of a named neighbour.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, hypot
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from aneforge.chips.assumed import compile_fact
 from aneforge.chips.chip import Target
 from aneforge.chips.evidence import Fact, fact
 from aneforge.chips.names import resolve
+from aneforge.chips.suppose import supposed
 from aneforge.cost.calls import CONVERTED, Constants
 from aneforge.errors import AneforgeError
 from aneforge.text import plural
@@ -214,7 +215,19 @@ def basis_of(chip: str | Target) -> Basis:
     an M1, and an A14 Bionic only by that name.
     """
     target = chip if isinstance(chip, Target) else resolve(chip).target
-    return _basis(target.name, target.product)
+    basis = _basis(target.name, target.product)
+    other = {key.removeprefix("cost:"): value for key, value in supposed().items() if key.startswith("cost:")}
+    return replace(basis, constants=_with_others(basis.constants, other)) if other else basis
+
+
+def _with_others(known: Constants, other: Mapping[str, Any]) -> Constants:
+    """Constants of which some are supposed: of the chip, shared by all chips, or what the engine can do."""
+    gates = {key: value for key, value in other.items() if isinstance(value, bool)}
+    numbers = {key: value for key, value in other.items() if key not in gates}
+    chip, shared = (
+        {**table, **{key: numbers[key] for key in numbers if key in table}} for table in (known.chip, known.shared)
+    )
+    return replace(known, chip=chip, shared=shared, **gates)
 
 
 @cache

@@ -26,11 +26,15 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.chips.assumed import constant
 from aneforge.chips.limits import activation_tables, numeric_record, published_table
+from aneforge.chips.suppose import supposed
 from aneforge.sim import native
 from aneforge.sim.half import round_digits, round_half, rounded_away
 
 Array = np.ndarray
+_CHOSEN = ("table_base", "table_tail", "log_of_infinity", "half_turn")
+"""The constants that tables are made with (``choices.json``)."""
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
 _LOG2_E = 1.4423828125  # log2(e) and ln 2 as fp16 holds them (N58)
 _LN_2 = 0.693359375
@@ -42,9 +46,15 @@ def look_up(table: Array, values: Array) -> Array:
     return native.looked_up(table, values) if native.available() else table[values.view(np.uint16)]
 
 
-@lru_cache(maxsize=256)  # 128 KiB each
 def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables: str = "m6") -> Array:
     """All 65,536 results of an activation, fp16, by the tables of one set."""
+    if any(key in _CHOSEN for key in supposed()):
+        return _activation.__wrapped__(name, parameters, tables)
+    return _activation(name, parameters, tables)
+
+
+@lru_cache(maxsize=256)  # 128 KiB each
+def _activation(name: str, parameters: tuple[tuple[str, float], ...], tables: str) -> Array:
     settings = dict(parameters)
     with np.errstate(all="ignore"):
         inputs = _as_read(_ALL)
@@ -135,8 +145,16 @@ def _between(knots: Array, place: Array, zero: float = 0.0) -> Array:
     rounded to fp16, then its product with the fraction to as many digits, then the sum (N57, N82). The nearer knot as
     base misses 3 of the 17 words of N81; a difference that is not rounded misses the gelu norms (C72) by 2e-4."""
     inward = np.where(place < zero, np.ceil(place), np.floor(place))
+    if constant("table_base") == "nearest":
+        inward = np.rint(place)
+        return _from_base(knots, place, inward, np.where(place < inward, -1, 1))
+    return _from_base(knots, place, inward, np.where(place < zero, -1, 1))
+
+
+def _from_base(knots: Array, place: Array, inward: Array, toward: Array) -> Array:
+    """The value at a place, from a base knot and its neighbour on one side."""
     base = np.minimum(inward, len(knots) - 1).astype(np.intp)
-    neighbour = np.clip(np.where(place < zero, base - 1, base + 1), 0, len(knots) - 1)
+    neighbour = np.clip(base + toward, 0, len(knots) - 1)
     start = knots[base]
     part = round_digits(round_half(knots[neighbour] - start) * np.abs(place - base))
     return round_half(start + part)
@@ -184,7 +202,9 @@ def _sigmoid_tails(knots: Array) -> tuple[Tail, Tail]:
 
 def _in_tail(tail: Tail, x: Array) -> Array:
     """The value is that of the end from the end on; the line is rounded once (U42)."""
-    return np.where(np.abs(x) >= abs(tail.end), tail.value, round_half(tail.slope * x + tail.start))
+    product = tail.slope * x
+    rounded = round_digits(product) if constant("table_tail") == "product first" else product
+    return np.where(np.abs(x) >= abs(tail.end), tail.value, round_half(rounded + tail.start))
 
 
 def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
@@ -265,6 +285,8 @@ def _log(x: Array, epsilon: float = 0.0, base_e: float = 0.0) -> Array:
         return round_half(_between(knots, (mantissa - 0.5) * 64) + exponent)
 
     outside = np.where(shifted == 0, _MINUS_INFINITY, 0.0)
+    if constant("log_of_infinity") == "infinite":
+        outside = np.where(shifted == np.inf, np.inf, outside)
     result = _only((shifted > 0) & np.isfinite(shifted), outside, base2, shifted)
     return round_half(result * _LN_2 if base_e else result)
 
@@ -306,8 +328,9 @@ def _inverse(x: Array, epsilon: float = 0.0) -> Array:
 # Sine and cosine.
 
 
-_HALF_TURN = 102943 / 32768
-"""Pi, cut to 15 bits of fraction: 2.16e-5 too small, which is what the M6's errors near multiples of pi show (U43)."""
+def _half_turn() -> float:
+    """Pi, cut to 15 bits of fraction: 2.16e-5 too small, as the M6's errors near multiples of pi show (U43)."""
+    return np.pi if constant("half_turn") == "exact" else 102943 / 32768
 
 
 def _half_wave(angle: Array) -> Array:
@@ -328,8 +351,8 @@ def _wave(angle: Array, half_turns: Array) -> Array:
 
 def _sin(x: Array) -> Array:
     def wave(z: Array) -> Array:
-        turns = np.rint(z / _HALF_TURN)
-        return _wave(z - turns * _HALF_TURN, turns)
+        turns = np.rint(z / _half_turn())
+        return _wave(z - turns * _half_turn(), turns)
 
     return _only(np.isfinite(x), 0.0, wave, x)
 
@@ -338,8 +361,8 @@ def _cos(x: Array) -> Array:
     """The same table, a quarter turn on."""
 
     def wave(z: Array) -> Array:
-        turns = np.floor(z / _HALF_TURN)
-        return _wave((turns + 0.5) * _HALF_TURN - z, turns)
+        turns = np.floor(z / _half_turn())
+        return _wave((turns + 0.5) * _half_turn() - z, turns)
 
     return _only(np.isfinite(x), 0.0, wave, np.abs(x))
 

@@ -74,7 +74,7 @@ def timed_row(plan: ComputePlan, chip: str, system: str, graph: Graph, source: s
         "source": source,
         "quality": "contributed",
     }
-    return _with_id(row)
+    return with_id(row)
 
 
 def _about(plan: ComputePlan, chip: str, system: str, source: str) -> dict[str, Any]:
@@ -94,7 +94,8 @@ def checked_origin(system: str, source: str) -> None:
         raise AneforgeError(f"--source {source}: use up to 40 small letters, digits and hyphens, for instance lab-7")
 
 
-def _with_id(row: dict[str, Any]) -> dict[str, Any]:
+def with_id(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with an id in front that follows from what it says."""
     stated = json.dumps(row, sort_keys=True)
     return {"id": hashlib.blake2b(stated.encode(), digest_size=6).hexdigest(), **row}
 
@@ -119,7 +120,7 @@ def _row(op: PlannedOp, about: Mapping[str, Any], node: Tensor | None, source: s
         row = row if _is_readable(row) else {**row, "attrs": {}}
     if not _is_readable(row):
         raise AneforgeError(f"plan: {op.op} cannot be written as a row of the silicon format. Leave it out.")
-    return _with_id(row)
+    return with_id(row)
 
 
 def _case(node: Tensor) -> dict[str, Any]:

@@ -203,12 +203,15 @@ _SHAPE = (
 
 def read_plan(path: str | Path) -> ComputePlan:
     """The plan in a JSON file."""
-    file = Path(path)
+    return plan_from_json(document_of(path), str(path))
+
+
+def document_of(path: str | Path) -> Any:
+    """The document of a file that should hold a plan."""
     try:
-        document = read_json(file, _MOST_BYTES)
+        return read_json(Path(path), _MOST_BYTES)
     except LoadError as error:
         raise AneforgeError(f"{error}; expected {_SHAPE}") from None
-    return plan_from_json(document, str(path))
 
 
 def plan_from_json(document: Any, where: str = "plan") -> ComputePlan:

@@ -7,6 +7,7 @@ from aneforge.chips.chip import all_targets
 from aneforge.chips.families import Family
 from aneforge.chips.hal import hal_fields
 from aneforge.chips.limits import limit_fact, limit_names
+from aneforge.reports.kit.reach import bearing_on
 
 __all__ = ["unknowns"]
 
@@ -21,7 +22,13 @@ def choices() -> list[str]:
             lines.append(f"- **Could also be:** {'; '.join(row['instead'])}.")
         if row["conflict"]:
             lines.append(f"- **See also:** conflict {row['conflict']} (`aneforge explain {row['conflict']}`).")
-        lines += [f"- **To settle it:** {row['settle']}.", ""]
+        lines.append(f"- **To settle it:** {row['settle']}.")
+        bearing = ", ".join(entry.id for entry in bearing_on(number))
+        lines += [f"- **In the kit:** {bearing} (`aneforge kit -o FOLDER --about {number}`)."] if bearing else []
+        for entry in row.get("seen", []):
+            where = f"{entry['chip']}, {entry['os']} ({entry['experiment']}, {entry['src']})"
+            lines.append(f"- **Seen** on {where}: {entry['reading']}.")
+        lines.append("")
     return lines
 
 

@@ -40,7 +40,7 @@ def export(
     region: Annotated[
         int | None, typer.Option(help="Export only this region of the model, as aneforge partition numbers them.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing package or netplist.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what exists.")] = False,
     binary: Annotated[bool, typer.Option("--binary", help="Write the netplist as a binary property list.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -39,7 +39,12 @@ def estimate(
     ] = False,
     changes: Changes = 3,
     machine: Annotated[
-        str | None, typer.Option("--machine", help="A machine whose copies are published, such as 'M4 (MacBook Air)'.")
+        str | None,
+        typer.Option(
+            "--machine",
+            help="A machine whose copies are published, such as 'M4 (MacBook Air)', or the file of one that a kit "
+            "measured (NAME.json).",
+        ),
     ] = None,
     copy_gbs: Annotated[
         float | None, typer.Option("--copy-gbs", help="How fast this machine's host copies, in GB/s, as measured.")
@@ -98,18 +103,31 @@ def plot(
 def contribute(
     file: Annotated[
         str,
-        typer.Argument(help="A compute plan of a Mac, as JSON with the names of MLComputePlan; or a .hwx file."),
+        typer.Argument(
+            help="The results.json of a kit; a compute plan of a Mac, as JSON with the names of MLComputePlan; or a "
+            ".hwx file."
+        ),
     ],
-    system: Annotated[str, typer.Option("--os", help="The system that gave it, for instance 'macOS 26.1'.")],
     out: Annotated[str, out_option("Write the rows as JSON to this file.")],
+    system: Annotated[
+        str | None,
+        typer.Option("--os", help="The system that gave it, for instance 'macOS 26.1' (results of a kit say it)."),
+    ] = None,
     target: Annotated[str | None, chip_option("The chip of that Mac (default: the one that the file names).")] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Read the shapes from this model, which the plan is of.")
     ] = None,
     source: Annotated[str, typer.Option("--source", help="A name for where the rows come from.")] = "contributed",
+    earlier: Annotated[
+        list[str] | None,
+        typer.Option("--earlier", help="Earlier results of a kit, which these may disagree with (can be repeated)."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a Mac's compute plan, or a compiled program of its compiler, as evidence for you to send in.
+    """Write what a Mac gave as evidence for you to send in: results of a kit, a compute plan, or a compiled program.
+
+    The results of a kit (aneforge kit) are checked first: a file that was cut, changed, simulated or cannot be true is
+    refused. Then the command says which hypothesis of which unknown the chip behaves as, and what stays open.
 
     Rows hold kinds of operations, shapes, chip, system and answer. Names of the model, of its operations, of files and
     of people are left out. A plan that aneforge predicted is refused. aneforge measure gate compares the rows with
@@ -119,10 +137,12 @@ def contribute(
     names. Write the network into it. Where several chips have the same registers, --target says which one it is for.
 
     Examples:
+      aneforge contribute results.json -o rows.json
       aneforge contribute conv.hwx --os 'macOS 26.1' -o record.json
       aneforge contribute plan.json --target m1 --os 'macOS 26.1' --model model.onnx -o rows.json
       aneforge contribute plan.json --target m1 --os 'macOS 26.1' -o rows.json --json
     """
     from aneforge.cli import contribute as command
 
-    command.run(file, command.ContributeOptions(target, system, out, model, source), as_json)
+    options = command.ContributeOptions(target, system, out, model, source, tuple(earlier or ()))
+    command.run(file, options, as_json)

@@ -13,7 +13,7 @@ commands = Commands(
     MEASURE,
     "measure",
     purpose="Compare aneforge with what was measured on real chips: the answers of check, or the times of estimate;"
-    " or tell how fast a machine copies.",
+    " or what a kit measured; or tell how fast a machine copies.",
 )
 
 
@@ -91,3 +91,26 @@ def measure_machine(
     from aneforge.cli import measure_machine as command
 
     command.run(times, target, as_json)
+
+
+@commands.add("kit")
+def measure_kit(
+    file: Annotated[str, typer.Argument(help="The results.json of a kit.")],
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="Write the machine's copies, start and rates to this file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare aneforge with the results of a kit: placement, numbers, and times with the machine's own copies.
+
+    --profile FILE.json writes what was measured of the machine. aneforge estimate --machine FILE.json takes it, and
+    finds NAME.json in the folder aneforge/machines of your configuration (~/.config) by its name.
+
+    Examples:
+      aneforge measure kit results.json
+      aneforge measure kit results.json --profile mine.json
+    """
+    from aneforge.cli import measure_kit as command
+
+    command.run(file, profile, as_json)

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from aneforge.chips import store
+from aneforge.chips.suppose import supposed
 from aneforge.compiler.plan import Name, Segment, plan_of
 from aneforge.engine.ir import AnecError, Module, Op
 from aneforge.engine.spec import kinds_with, spec
@@ -23,7 +24,10 @@ def engine_class(op: Op) -> str:
     """NE (multiply-accumulate), PE (planar), TE (texture) or DMA, from the op's engine in the data (U27)."""
     if op.kind == "unit" and op.attrs["type"] in _texture_layers():
         return "TE"
-    return "DMA" if op.labels.get("data_path") == "dma" else _class_of(op.name)
+    if op.labels.get("data_path") == "dma":
+        return "DMA"
+    engine = spec(op.name).engine
+    return supposed().get(f"engine:{engine.value}" if engine else "", _class_of(op.name))
 
 
 @cache

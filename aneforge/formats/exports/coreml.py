@@ -251,13 +251,13 @@ class _Writer:
         with written_folder(file) as fresh:
             package = fresh / file.name
             self.mil.save(function, package)
-            _fix_identifiers(package)
+            fix_identifiers(package)
             for entry in package.iterdir():
                 entry.rename(fresh / entry.name)
             package.rmdir()
 
 
-def _fix_identifiers(package: Path) -> None:
+def fix_identifiers(package: Path) -> None:
     """coremltools draws the identifiers of a package's parts anew each time; here they follow from their paths."""
     manifest = package / "Manifest.json"
     document = json.loads(manifest.read_bytes())

@@ -62,7 +62,22 @@ class Mil:
             )
         if state:
             return self._builder.state_tensor_placeholder(tuple(shape), dtype=types.fp16)
-        return self._builder.placeholder(tuple(shape), dtype=types.fp16, name=name)
+        dtype = types.fp32 if kind == "fp32" else types.fp16
+        return self._builder.placeholder(tuple(shape), dtype=dtype, name=name)
+
+    def open_extent(self, name: str) -> Any:
+        """An extent of a port that a call chooses; :meth:`save` says between which sizes."""
+        return self._mil.get_new_symbol(name)
+
+    def flexible(self, name: str, shape: Sequence[int], axis: int, sizes: Sequence[int], listed: bool) -> Any:
+        """What a package says of a port with an open extent: some sizes, or all between the first and the last."""
+        if listed:
+            shapes = [[*shape[:axis], size, *shape[axis + 1 :]] for size in sizes]
+            given = self._tools.EnumeratedShapes(shapes=shapes, default=list(shape))
+        else:
+            span = self._tools.RangeDim(sizes[0], sizes[-1], default=shape[axis])
+            given = (*shape[:axis], span, *shape[axis + 1 :])
+        return self._tools.TensorType(name, shape=given, dtype=np.float16)
 
     @contextlib.contextmanager
     def function(self, ports: OrderedDict[str, Any]) -> Iterator[Any]:
@@ -91,8 +106,8 @@ class Mil:
         kind = types.string_to_builtin(f"{'int' if signed else 'uint'}{bits}")
         return np.ascontiguousarray(codes).astype(types.nptype_from_builtin(kind))
 
-    def save(self, function: Any, file: Path) -> None:
-        """The package: no pass of coremltools changes what was written."""
+    def save(self, function: Any, file: Path, inputs: Sequence[Any] = ()) -> None:
+        """The package: no pass of coremltools changes what was written. ``inputs`` says what is flexible of ports."""
         program = self._mil.Program()
         program.add_function("main", function)
         with _quiet():
@@ -104,6 +119,7 @@ class Mil:
                 compute_precision=self._tools.precision.FLOAT32,
                 pass_pipeline=self._tools.PassPipeline.EMPTY,
                 skip_model_load=True,
+                **({"inputs": list(inputs)} if inputs else {}),
             )
             package.save(str(file))
         self._sort_maps(file)

@@ -28,8 +28,10 @@ def summed(x: Array, axes: tuple[int, ...]) -> Array:
 
 def averaged(x: Array, axes: tuple[int, ...]) -> Array:
     """The sum times the reciprocal of the count in fp16, which gives layer norms their error level."""
-    count = math.prod(x.shape[axis] for axis in axes)
-    return narrowed(totals(x, axes) * float(np.float16(1 / count)))
+    share = np.float16(1 / math.prod(x.shape[axis] for axis in axes))
+    if constant("mean_share") == "first":
+        return narrowed(totals(paired("mult", x, np.array([share])), axes))
+    return narrowed(totals(x, axes) * float(share))
 
 
 def totals(x: Array, axes: tuple[int, ...]) -> Array:
@@ -39,6 +41,8 @@ def totals(x: Array, axes: tuple[int, ...]) -> Array:
     count = math.prod(x.shape[axis] for axis in axes)
     lines = np.ascontiguousarray(x.transpose(*kept, *axes)).reshape(-1, count)
     tree, run = constant("reduction_tree"), constant("reduction_run")
+    if constant("reduction_order") == "running":
+        return running_sums(lines, run).reshape(shape)
     short = -count % (tree * run)
     padded = np.pad(lines, ((0, 0), (0, short))) if short else lines
     form = native.line_sums if native.available() else line_sums
@@ -56,6 +60,16 @@ def line_sums(lines: Array, tree: int, run: int) -> Array:
         for place in range(1, run):
             total = _step(total, parts[:, :, place])
         return total.sum(axis=1)
+
+
+def running_sums(lines: Array, steps: int) -> Array:
+    """The sum of each line in so many parts of equal count, each exact, added one after the other in steps."""
+    parts = np.array_split(widened(lines), steps, axis=1)
+    total = np.zeros(len(lines))
+    with np.errstate(invalid="ignore"):
+        for part in parts:
+            total = _step(total, part.sum(axis=1))
+    return total
 
 
 def _step(a: Array, b: Array) -> Array:
@@ -175,7 +189,8 @@ def weighed(engine: Engine, x: Array, axes: tuple[int, ...], subtract_max: bool 
 def _lines(x: Array, axes: tuple[int, ...]) -> Array | None:
     """A dense array as [outer, count, inner], where some neighbouring axes are the count; None where the C form cannot
     have it."""
-    dense = native.available() and x.flags.c_contiguous and x.size > 0
+    usual = constant("reduction_order") == "groups" and constant("mean_share") == "last"
+    dense = usual and native.available() and x.flags.c_contiguous and x.size > 0
     if not dense or axes != tuple(range(axes[0], axes[0] + len(axes))):
         return None
     return x.reshape(math.prod(x.shape[: axes[0]]), -1, math.prod(x.shape[axes[-1] + 1 :]))
