@@ -25,7 +25,7 @@ from aneforge.reports.kit.write import write_kit
 from aneforge.study.model import build
 
 pytest.importorskip("coremltools")
-ABOUT = ["X01", "X06", "X13", "X33", "X50", "X61"]
+ABOUT = ["X01", "X06", "X13", "X33", "X50", "X54", "X61"]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,7 @@ def test_the_manifest_has_every_prediction(kit):
         assert [said["hypothesis"] for said in row["predictions"]["M3"]] == [
             hypothesis.name for hypothesis in experiments()[row["id"]].hypotheses
         ]
+    json.loads((kit.path / "manifest.json").read_text(), parse_constant=pytest.fail)  # Swift reads no Infinity
     words = document["experiments"][0]["predictions"]["M3"]
     assert len({said["predicted"][0]["y"]["sha256"] for said in words}) == len(words)
 
@@ -119,7 +120,12 @@ def fake_coreml(chip, change=None, off=()):
         def __init__(self, path, compute_units):
             assert compute_units in ("CPU_ONLY", "CPU_AND_NE")
             self.graph = af.load(path)
-            self.model = build(self.graph, chip)
+            on_engine = compute_units == "CPU_AND_NE"
+            self.model = build(self.graph, chip) if on_engine else self.on_the_cpu
+
+        def on_the_cpu(self, *arrays):
+            """No numbers of the CPU are looked at."""
+            return [np.zeros(node.shape, np.float16) for node in self.graph.outputs]
 
         def predict(self, arrays):
             names = self.graph.names()

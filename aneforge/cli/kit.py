@@ -9,7 +9,7 @@ from aneforge.cli.notes import working
 from aneforge.reports.kit.apply import applied, write_applied
 from aneforge.reports.kit.experiments import Experiment, chosen
 from aneforge.reports.kit.judge import judged
-from aneforge.reports.kit.predict import KitSetting, Prediction, predictions
+from aneforge.reports.kit.predict import KitSetting, Prediction, first_apart, predictions
 from aneforge.reports.kit.reach import resting, weight
 from aneforge.reports.kit.results import read_results
 from aneforge.reports.kit.write import write_kit
@@ -48,13 +48,14 @@ def _record(entry: Experiment, said: list[Prediction]) -> dict[str, object]:
 def _lines(said: list[Prediction]) -> list[str]:
     """Every hypothesis with what it predicts; those that say the same have the same letter."""
     letters: dict[str, str] = {}
+    place = first_apart(said)
     lines = []
     for number, row in enumerate(said, 1):
         if row.cases is None:
             lines.append(f"  {number}. {row.hypothesis.name}: nothing on this chip")
             continue
         letter = letters.setdefault(row.key, chr(ord("a") + len(letters)))
-        lines.append(f"  {number}. {row.hypothesis.name}: {letter}, {row.in_words}")
+        lines.append(f"  {number}. {row.hypothesis.name}: {letter}, {row.in_words(place)}")
     return lines
 
 

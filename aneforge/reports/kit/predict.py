@@ -4,9 +4,10 @@ model, under what the hypothesis supposes."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -74,12 +75,13 @@ class Prediction:
         """Equal for hypotheses that nobody can tell apart on this chip."""
         return repr([_plain(case) for case in self.cases or ()])
 
-    @property
-    def in_words(self) -> str:
-        """The beginning of what is predicted, for a line."""
-        first = _shown((self.cases or ({},))[0])
+    def in_words(self, place: int = 0) -> str:
+        """What is predicted, for a line; of results their first words from some place on."""
         if _is_words((self.cases or ({},))[0]):
-            return "; ".join(f"{name} begins {' '.join(out['first'][:4])}" for name, out in first.items())
+            results = (self.cases or ({},))[0].items()
+            shown = (" ".join(f"{word:04x}" for word in words[place : place + 4].tolist()) for _, words in results)
+            where = f"from word {place} on" if place else "begins"
+            return "; ".join(f"{name} {where} {words}" for (name, _), words in zip(results, shown, strict=True))
         shown = ", ".join(_number(case) for case in self.cases or ())
         return shown if len(shown) < 100 else f"{shown[:97]}..."
 
@@ -212,6 +214,16 @@ _OBSERVERS = {
 }
 
 
+def first_apart(said: Sequence[Prediction]) -> int:
+    """The first word at which not all predictions of a result are the same; 0 where they are no words."""
+    tables = [row.cases[0] for row in said if row.cases and _is_words(row.cases[0])]
+    if len(tables) < 2:
+        return 0
+    lines = np.stack([np.concatenate(list(table.values())) for table in tables])
+    apart = (lines != lines[0]).any(axis=0)
+    return int(np.argmax(apart)) if len(tables[0]) == 1 and apart.any() else 0
+
+
 def _plain(case: Any) -> Any:
     return {name: digest_of(words) for name, words in case.items()} if _is_words(case) else case
 
@@ -219,7 +231,8 @@ def _plain(case: Any) -> Any:
 def _shown(case: Any) -> Any:
     """A prediction as the manifest states it: hashes and the first words of long results."""
     if not _is_words(case):
-        return list(case) if isinstance(case, tuple) else case
+        # JSON has no infinity: a band without an end has null there.
+        return [part if isfinite(part) else None for part in case] if isinstance(case, tuple) else case
     return {
         name: {"sha256": digest_of(w), "first": [f"{word:04x}" for word in w[:8].tolist()]} for name, w in case.items()
     }
