@@ -12,7 +12,9 @@ starts a graph.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from aneforge.train.parity import Parity, compare_training
     from aneforge.train.stack import CheckpointedStack
     from aneforge.train.trainer import Trainer, TrainingWarning
+    from aneforge.train.unrolled import UnrolledTrainer
 
 from aneforge.version import __version__
 
@@ -174,6 +177,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.train.backward": "backward backward_from",
         "aneforge.train.optimisers": "SGD Adam",
         "aneforge.train.trainer": "Trainer TrainingWarning",
+        "aneforge.train.unrolled": "UnrolledTrainer",
         "aneforge.train.stack": "CheckpointedStack",
         "aneforge.train.gradcheck": "GradCheck gradcheck",
         "aneforge.train.parity": "Parity compare_training",
@@ -201,7 +205,22 @@ def _names_by_task() -> str:
 __doc__ = f"{__doc__}{_names_by_task()}\n"
 
 
+# Modules that existing code reaches as ``af.special``, and names of the public peer that are out of scope here.
+_MODULES = frozenset({"autograd", "special", "streaming"})
+_ELSEWHERE = (
+    "CLIP Encoder GPT2 LlamaConfig LlamaPrefill ViT Vision Whisper cifar_cnn llm load_clip load_gpt2 load_llm "
+    "load_resnet load_resnet18 load_vit load_whisper models moe prefill_block qwen35 sentence_transformers speculative"
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in _ELSEWHERE.split():
+        raise AttributeError(
+            f"aneforge.{name}: this package loads no models from hubs and serves no language models. Export the model "
+            "to ONNX, Core ML or torch.export, and read the file with af.load"
+        )
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)
@@ -210,6 +229,19 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return sorted([*_HOME_OF, "__version__"])
 
+
+class _Package(ModuleType):
+    """Python gives a package each of its modules as an attribute; ``einsum`` is a function and a module."""
+
+    @property
+    def einsum(self) -> Any:
+        return __getattr__("einsum")
+
+    @einsum.setter
+    def einsum(self, module: ModuleType) -> None: ...
+
+
+sys.modules[__name__].__class__ = _Package
 
 if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = __dir__()  # noqa: PLE0605 - a list all the same

@@ -74,6 +74,10 @@ class GraphError(AneforgeError, ValueError):
     """A graph that is wrong on every chip; names the op, the user's line, the shapes and the rule."""
 
 
+class EinsumUnsupported(GraphError, NotImplementedError):  # noqa: N818 - the name that existing code catches
+    """An equation that is right, but that no product and sum of the engine computes."""
+
+
 class LoadError(AneforgeError):
     """A model that cannot become a graph: which file, which node, and what to do."""
 
