@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Any
 
 DISTRIBUTION = "aneforge-compiler"
 """The name of this package in the package index. The import name and the command are ``aneforge``."""
@@ -84,6 +86,24 @@ class LoadError(AneforgeError):
 
 class UnavailableError(AneforgeError):
     """Part of the public surface that this version does not have yet."""
+
+
+def error_document(message: str, status: int, where: str | None = None) -> dict[str, Any]:
+    """A message as plain data, by the pattern that messages have: ``where: what; the rule. What to do.``
+
+    What the message does not say is None; ``where`` is given where the message does not start with it.
+    """
+    rest = message
+    if where is None:
+        where, colon, rest = message.partition(": ")
+        if not colon or len(where) > 200 or "; " in where:
+            where, rest = "", message
+    sentences = re.split(r"(?<=[.!?)\]])\s+(?=[A-Z'])", rest.strip())
+    problem, _, rule = sentences[0].partition("; ")
+    do = " ".join(sentences[1:])
+    parts = {"where": where, "problem": problem.rstrip("."), "rule": rule.rstrip("."), "do": do}
+    said = {name: part or None for name, part in parts.items()}
+    return {"error": {"message": message, **said, "status": status}}
 
 
 def first_line(error: BaseException) -> str:

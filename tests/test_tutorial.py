@@ -68,4 +68,4 @@ def test_a_page_uses_files_of_the_examples_or_what_it_wrote(page):
 
 def test_the_tutorial_shows_every_command_that_the_job_needs():
     shown = {words[1] for page in PAGES for words in commands(page)}
-    assert {"check", "partition", "export", "run", "compare", "diverges", "estimate", "risks", "ci"} <= shown
+    assert {"check", "partition", "export", "run", "compare", "estimate", "risks", "ci"} <= shown

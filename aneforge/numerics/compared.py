@@ -313,7 +313,8 @@ def _chips(comparison: Comparison) -> str:
             lines.append(f"{name}: {len(pair.differing)} of {shown} differ, first at {pair.first_differing}")
     if any(pair.same and not pair.one_run for pair in comparison.pairs.values()):
         lines.append(
-            f"other inputs may differ: this was {samples}; aneforge diverges and aneforge risks hold for all inputs"
+            f"other inputs may differ: this was {samples}; aneforge compare --any-input and aneforge risks hold for "
+            "all inputs"
         )
     return "\n".join(lines)
 
