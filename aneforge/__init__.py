@@ -6,6 +6,7 @@ the path of a model file), then ``target`` (``"m1"``, ``"m1,m5"``, ``"m1..m6"``,
 can be printed and has ``to_json()``; ``estimate`` returns microseconds. ``compile`` and ``estimate`` take one chip,
 ``compile_all`` and ``estimate_all`` several. ``aneforge.Study`` is one model on
 some chips: every function asks one, and several questions to one of them share the work.
+``aneforge.report(model)`` is everything about a model as a page, and ``aneforge.plot`` a picture; notebooks show both.
 ``aneforge.target("M2 Pro")`` gives the data of one chip, with the evidence behind each value; ``aneforge.input(...)``
 starts a graph.
 """
@@ -18,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aneforge import autograd, chips, special, streaming
     from aneforge.advice.estimates import Estimates, estimate, estimate_all
     from aneforge.advice.form_search import tune
     from aneforge.advice.forms import apply_form, attention_tiles, tune_attention
@@ -46,12 +48,16 @@ if TYPE_CHECKING:
     from aneforge.formats import from_torch, load, load_graph, onnx_to_tensor
     from aneforge.formats.exports import SavedNetplist, save_netplist
     from aneforge.graph import Graph, Tensor, evaluate
+    from aneforge.graph import builders as ops
     from aneforge.graph.builders import *  # noqa: F403
     from aneforge.graph.encoding import Encoded
     from aneforge.numerics.causes import reduce_sum_to_matmul
     from aneforge.numerics.divergence import predict_fp16_divergence
+    from aneforge.reports.document import Report
     from aneforge.reports.evaluation.evaluate import evaluate_model, merge_evaluations
     from aneforge.reports.evaluation.result import Evaluation
+    from aneforge.reports.gather import report
+    from aneforge.reports.picture import plot
     from aneforge.study.checking import Check, check
     from aneforge.study.comparison import Comparison, compare
     from aneforge.study.decoding import Decoding, decode_steps
@@ -71,6 +77,7 @@ if TYPE_CHECKING:
     from aneforge.study.validate.layer import validate_layer
     from aneforge.study.validate.network import validate_network
     from aneforge.study.validate.program import validate_program
+    from aneforge.svg import Picture
     from aneforge.text import ByChip
     from aneforge.train.backward import backward, backward_from
     from aneforge.train.gradcheck import GradCheck, gradcheck
@@ -129,6 +136,12 @@ _HOMES: dict[str, dict[str, str]] = {
     "Load a model file": {
         "aneforge.formats": "LoadError from_torch load load_graph onnx_to_tensor",
         "aneforge.study.loading": "load_onnx load_program",
+    },
+    "Report on a model": {
+        "aneforge.reports.gather": "report",
+        "aneforge.reports.document": "Report",
+        "aneforge.reports.picture": "plot",
+        "aneforge.svg": "Picture",
     },
     "Check a model against chips": {
         "aneforge.study.study": "Study",
@@ -206,7 +219,13 @@ __doc__ = f"{__doc__}{_names_by_task()}\n"
 
 
 # Modules that existing code reaches as ``af.special``, and names of the public peer that are out of scope here.
-_MODULES = frozenset({"autograd", "special", "streaming"})
+_MODULES = {
+    "autograd": "aneforge.autograd",
+    "chips": "aneforge.chips",
+    "ops": "aneforge.graph.builders",
+    "special": "aneforge.special",
+    "streaming": "aneforge.streaming",
+}
 _ELSEWHERE = (
     "CLIP Encoder GPT2 LlamaConfig LlamaPrefill ViT Vision Whisper cifar_cnn llm load_clip load_gpt2 load_llm "
     "load_resnet load_resnet18 load_vit load_whisper models moe prefill_block qwen35 sentence_transformers speculative"
@@ -215,7 +234,7 @@ _ELSEWHERE = (
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(_MODULES[name])
     if name in _ELSEWHERE.split():
         raise AttributeError(
             f"aneforge.{name}: this package loads no models from hubs and serves no language models. Export the model "
@@ -226,8 +245,16 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOME_OF[name]), name)
 
 
+# What completion offers first: the names that most people need, and the modules that hold the others by task.
+_FIRST = (
+    "AneforgeError Graph Model Program Study Tensor __version__ autograd check chips compare compile compile_all const "
+    "estimate estimate_all evaluate evaluate_model export_coreml from_torch image_input input load load_program ops "
+    "parameter partition plot report risks run save_netplist special split_model target tune"
+)
+
+
 def __dir__() -> list[str]:
-    return sorted([*_HOME_OF, "__version__"])
+    return list(map(str, _FIRST.split()))
 
 
 class _Package(ModuleType):
@@ -244,4 +271,4 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 if not TYPE_CHECKING:  # type checkers read the imports above
-    __all__ = __dir__()  # noqa: PLE0605 - a list all the same
+    __all__ = sorted([*_HOME_OF, "__version__"])  # noqa: PLE0605 - a list all the same

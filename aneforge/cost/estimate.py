@@ -23,6 +23,7 @@ from aneforge.cost.machines import with_copies
 from aneforge.cost.program import residents_of, work_of_program
 from aneforge.cost.work import Work, more_calls
 from aneforge.formats.arguments import chip_of
+from aneforge.frames import Tabular
 
 PARTS = {
     "call": "starting calls and copying data",
@@ -89,7 +90,7 @@ class PartEstimate:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Tabular):
     """Microseconds of one call, between two that hold eight times of ten, and what they rest on."""
 
     us: float
@@ -105,6 +106,21 @@ class Estimate:
     """What changing devices and handing tensors over costs between the parts."""
     crossings: int = 0
     """How often the device changes."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each layer of the engine, in the order of the program."""
+        return [
+            {
+                "layer": layer.number,
+                "op": layer.op,
+                "nodes": ", ".join(layer.sources),
+                "us": layer.us,
+                "bound": layer.bound,
+                "operations": layer.flops,
+                "bytes": layer.traffic,
+            }
+            for layer in self.layers
+        ]
 
     @property
     def host_us(self) -> tuple[float, float]:
