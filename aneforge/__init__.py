@@ -247,9 +247,9 @@ def __getattr__(name: str) -> Any:
 
 # What completion offers first: the names that most people need, and the modules that hold the others by task.
 _FIRST = (
-    "AneforgeError Graph Model Program Study Tensor __version__ autograd check chips compare compile compile_all const "
-    "estimate estimate_all evaluate evaluate_model export_coreml from_torch image_input input load load_program ops "
-    "parameter partition plot report risks run save_netplist special split_model target tune"
+    "AneforgeError Graph Model Program Study Tensor __version__ autograd check chips compare compile compile_all "
+    "const estimate estimate_all evaluate evaluate_model export_coreml from_torch image_input input load load_program "
+    "ops parameter partition plot report risks run save_netplist special split_model target tune"
 )
 
 

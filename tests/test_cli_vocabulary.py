@@ -163,6 +163,7 @@ TAKES = {
 NO_CHIPS = {("cache",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
 NO_CHIPS |= {("sweep", "merge"), ("sweep", "compare"), ("evaluate", "merge"), ("measure", "machine")}
 NO_CHIPS |= {("evaluate", "run")}  # it needs a file of samples: tests/test_evaluate.py asks for some
+NO_CHIPS |= {("mcp",)}
 NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 
@@ -226,7 +227,7 @@ def test_options_have_one_name_and_one_type():
     for words, command in ALL_COMMANDS.items():
         found = options_of(command)
         assert not gone & set(found), words
-        assert {"-q", "-v", "--color", "--json"} <= set(found), words
+        assert {"-q", "-v", "--color", "--json"} <= {*found, *({"--json"} if words == ("mcp",) else ())}, words
         assert ("-o" in found) == ("--out" in found), words
         for name in ONE_MEANING:
             if name in found:
@@ -427,6 +428,7 @@ def test_missing_extras_are_no_fault(monkeypatch):
         "coreml-export",
         "torch",
         "coreai",
+        "mcp",
         "sweep",
         "images",
         "cluster",

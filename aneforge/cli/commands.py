@@ -54,6 +54,7 @@ _TAKES = {
     "lr": "RATE",
     "machine": "NAME",
     "max_abs": "NUMBER",
+    "max_answer": "COUNT",
     "max_memory": "SIZE",
     "max_seconds": "SECONDS",
     "max_upload": "SIZE",

@@ -49,6 +49,7 @@ EXTRAS = {
     "coreml-export": ("coremltools", "writes .mlpackage"),
     "torch": ("torch", "reads .pt2 and modules"),
     "coreai": ("coreai", "reads .aimodel"),
+    "mcp": ("mcp", "serves coding agents (aneforge mcp)"),
     "sweep": ("pyarrow", "writes the tables of sweeps as Parquet"),
     "images": ("PIL", "reads data sets of images"),
     "cluster": ("distributed", "runs sweeps on Dask"),
