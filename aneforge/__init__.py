@@ -270,5 +270,20 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 
+
+def _warn_of_foreign_package() -> None:
+    import os
+
+    from aneforge.errors import foreign_package
+
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if message := foreign_package(folder):
+        import warnings
+
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+_warn_of_foreign_package()
+
 if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = sorted([*_HOME_OF, "__version__"])  # noqa: PLE0605 - a list all the same

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import Any
 
 DISTRIBUTION = "aneforge-compiler"
 """The name of this package in the package index. The import name and the command are ``aneforge``."""
+FOREIGN = "aneforge"
+"""The name of another project's package, which is imported under the same name."""
 TRACEBACK = "ANEFORGE_TRACEBACK"
 """The environment variable that adds the Python traceback of an error to its line."""
 
@@ -86,6 +89,24 @@ class LoadError(AneforgeError):
 
 class UnavailableError(AneforgeError):
     """Part of the public surface that this version does not have yet."""
+
+
+def foreign_package(folder: str) -> str:
+    """One line where the other package is installed into the same folder, so that files of both are mixed; else
+    nothing."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ""
+    record = next((name for name in names if name.startswith(f"{FOREIGN}-") and name.endswith(".dist-info")), None)
+    if record is None:
+        return ""
+    version = record.removeprefix(f"{FOREIGN}-").removesuffix(".dist-info")
+    return (
+        f"the package {FOREIGN} {version} of another project is installed in the same environment and has the same "
+        f"import name as {DISTRIBUTION}; use one environment for each, or: pip uninstall {FOREIGN}, then pip install "
+        f"--force-reinstall {DISTRIBUTION}"
+    )
 
 
 def error_document(message: str, status: int, where: str | None = None) -> dict[str, Any]:

@@ -352,7 +352,7 @@ def test_install_hints_name_the_distribution():
     root = Path(af.__file__).parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == DISTRIBUTION == "aneforge-compiler"
-    assert project["scripts"] == {"aneforge": "aneforge.cli:main"}
+    assert project["scripts"] == dict.fromkeys(("aneforge", DISTRIBUTION), "aneforge.cli:main")
     assert install_hint("onnx") == "pip install 'aneforge-compiler[onnx]'"
     hints = 0
     for file in (root / "aneforge").rglob("*.py"):

@@ -119,6 +119,7 @@ FOUND = {
     "sweep run": "sweep text.onnx --target m1 --out results --workers 1",
 }
 ELSEWHERE = {
+    "ci compare": "tests/test_package.py",
     "mcp": "tests/test_mcp.py",
     "serve": "tests/test_serve.py",
     "doctor": "test_cli_vocabulary.py: it depends on the machine",

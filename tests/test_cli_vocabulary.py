@@ -164,6 +164,7 @@ NO_CHIPS = {("cache",), ("doctor",), ("inspect",), ("measure", "cost"), ("measur
 NO_CHIPS |= {("sweep", "merge"), ("sweep", "compare"), ("evaluate", "merge"), ("measure", "machine")}
 NO_CHIPS |= {("evaluate", "run")}  # it needs a file of samples: tests/test_evaluate.py asks for some
 NO_CHIPS |= {("mcp",)}
+NO_CHIPS |= {("ci", "compare")}  # it takes chips and needs a repository: tests/test_package.py names some
 NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 

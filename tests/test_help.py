@@ -203,6 +203,8 @@ BEFORE = {
 NOT_RUN = {
     "aneforge serve": "it serves until it is stopped: tests/test_serve.py",
     "aneforge serve --port 0 --target macs": "it serves until it is stopped: tests/test_serve.py",
+    "aneforge ci compare model.onnx --base origin/main -o comment.md": "it needs a repository: tests/test_package.py",
+    "aneforge ci compare model.onnx --target m1,m5": "it needs a repository: tests/test_package.py",
     "aneforge cache --clear": "it is of the person who runs the tests",
     "aneforge sweep merge results-1 results-2 --out results.parquet": "it needs an extra: tests/test_sweep.py",
 }

@@ -118,7 +118,10 @@ def test_long_lists_lose_their_ends():
     assert cut["ok"]
     assert cut["left_out"]["rows[]"] == 400 - kept
     assert bounded({"ok": True}, 4000) == '{"ok": true}'
-    assert "Ask for fewer chips" in json.loads(bounded({f"part{number}": "x" * 150 for number in range(60)}, 4000))["error"]["do"]
+    assert (
+        "Ask for fewer chips"
+        in json.loads(bounded({f"part{number}": "x" * 150 for number in range(60)}, 4000))["error"]["do"]
+    )
 
 
 @pytest.mark.parametrize(

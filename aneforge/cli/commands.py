@@ -23,6 +23,7 @@ from aneforge.cli.options import Dims, Function, ModelFile
 _EXAMPLES = "Examples:"
 _TAKES = {
     "apply": "FOLDER",
+    "base": "COMMIT",
     "baseline": "FILE",
     "budget": "COUNT",
     "build": "BUILD",
