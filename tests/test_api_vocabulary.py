@@ -362,4 +362,4 @@ def test_install_hints_name_the_distribution():
         for extra in re.findall(r"install_hint\('([\w-]+)'\)", source):
             assert extra in project["optional-dependencies"], file
             hints += 1
-    assert hints == 17
+    assert hints == 18

@@ -107,7 +107,9 @@ COMMANDS = {
     ],
 }
 NOT_KEPT = {
+    "ci compare": "it needs a repository: tests/test_package.py",
     "doctor": "it describes the machine",
+    "mcp": "it speaks a protocol: tests/test_mcp.py",
     "cache": "it describes the machine",
     "serve": "it serves until it is stopped",
     "probe": "docs/guide shows it whole, and it takes seconds",

@@ -63,4 +63,5 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     except FileNotFoundError:
         raise AneforgeError("git: it is not installed, and only it has earlier versions of a file.") from None
     except subprocess.TimeoutExpired:
-        raise AneforgeError(f"git: it took more than {_SECONDS:g} s. Try again with a smaller repository.") from None
+        problem = f"git: reading the file took more than {_SECONDS:g} s, which is the limit"
+        raise AneforgeError(f"{problem}. Use a smaller repository.") from None
