@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz soak sbom lock locked lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz soak sbom lock locked lint types docs docs-models site bench bench-peer wheel test-wheel clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -67,6 +67,14 @@ test-pythons:
 	  $(VENV)-$$python/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[dev]' || exit 1; \
 	  echo "$$python:"; $(VENV)-$$python/bin/python -m pytest -n 2 $(COMMANDS) || exit 1; \
 	done
+
+# What is published, in dist: a source distribution, a wheel with the native kernel (for Linux named by what it asks of
+# the system), and one without. Then each wheel in empty environments of the oldest and newest Python of this machine.
+wheel: | $(BIN)/python
+	$(BIN)/python tools/wheels.py build
+
+test-wheel: wheel
+	$(BIN)/python tools/wheels.py try
 
 # What needs PyTorch or Core AI: some hundred megabytes to install, so not part of make test.
 test-torch: $(VENV)/.installed-torch

@@ -1,5 +1,8 @@
 """Compiles the native kernel into the package, for wheels and editable installs; does without where it cannot.
 
+The kernel is loaded by its name and knows nothing of Python, so a wheel with it is for every Python 3 of its platform,
+and one without it (ANEFORGE_PURE=1, or no C compiler) for every platform.
+
 An editable install gets Python's bytecode as well, which installers write for all others. Without it, and where Python
 may not write it (PYTHONDONTWRITEBYTECODE), every start compiles each module anew: 0.2 s for a first preflight.
 """
@@ -9,8 +12,10 @@ from __future__ import annotations
 import compileall
 import hashlib
 import os
+import platform
 import shlex
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -40,11 +45,13 @@ class CustomBuildHook(BuildHookInterface):
             return
         if version == "editable":
             compileall.compile_dir(Path(self.root) / "aneforge", quiet=2)
+        if os.environ.get("ANEFORGE_PURE", "0") not in ("", "0"):
+            return
         built = self._built(Path(self.root) / FOLDER)
         if built is None:
             return
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        build_data["tag"] = f"py3-none-{platform_tag()}"
         build_data["artifacts"].append(f"/{(FOLDER / built.name).as_posix()}")
 
     def _built(self, folder: Path) -> Path | None:
@@ -72,8 +79,14 @@ def compile_library(folder: Path, library: Path) -> None:
 
 
 def library_name() -> str:
-    """The name under which aneforge.sim.native looks for it."""
-    return f"_mac.{sysconfig.get_platform()}.{'dll' if os.name == 'nt' else 'so'}"
+    """The name under which aneforge.sim.native looks for it: the same for every Python of the machine."""
+    return f"_mac.{sys.platform}-{platform.machine().lower()}.{'dll' if os.name == 'nt' else 'so'}"
+
+
+def platform_tag() -> str:
+    """The platform of a wheel: what was compiled is for this processor, also where Python is for several."""
+    name = sysconfig.get_platform().replace("universal2", platform.machine())
+    return name.replace("-", "_").replace(".", "_")
 
 
 def _said(error: Exception) -> str:

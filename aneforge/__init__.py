@@ -6,16 +6,20 @@ the path of a model file), then ``target`` (``"m1"``, ``"m1,m5"``, ``"m1..m6"``,
 can be printed and has ``to_json()``; ``estimate`` returns microseconds. ``compile`` and ``estimate`` take one chip,
 ``compile_all`` and ``estimate_all`` several. ``aneforge.Study`` is one model on
 some chips: every function asks one, and several questions to one of them share the work.
+``aneforge.report(model)`` is everything about a model as a page, and ``aneforge.plot`` a picture; notebooks show both.
 ``aneforge.target("M2 Pro")`` gives the data of one chip, with the evidence behind each value; ``aneforge.input(...)``
 starts a graph.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aneforge import autograd, chips, special, streaming
     from aneforge.advice.estimates import Estimates, estimate, estimate_all
     from aneforge.advice.form_search import tune
     from aneforge.advice.forms import apply_form, attention_tiles, tune_attention
@@ -44,12 +48,16 @@ if TYPE_CHECKING:
     from aneforge.formats import from_torch, load, load_graph, onnx_to_tensor
     from aneforge.formats.exports import SavedNetplist, save_netplist
     from aneforge.graph import Graph, Tensor, evaluate
+    from aneforge.graph import builders as ops
     from aneforge.graph.builders import *  # noqa: F403
     from aneforge.graph.encoding import Encoded
     from aneforge.numerics.causes import reduce_sum_to_matmul
     from aneforge.numerics.divergence import predict_fp16_divergence
+    from aneforge.reports.document import Report
     from aneforge.reports.evaluation.evaluate import evaluate_model, merge_evaluations
     from aneforge.reports.evaluation.result import Evaluation
+    from aneforge.reports.gather import report
+    from aneforge.reports.picture import plot
     from aneforge.study.checking import Check, check
     from aneforge.study.comparison import Comparison, compare
     from aneforge.study.decoding import Decoding, decode_steps
@@ -69,6 +77,7 @@ if TYPE_CHECKING:
     from aneforge.study.validate.layer import validate_layer
     from aneforge.study.validate.network import validate_network
     from aneforge.study.validate.program import validate_program
+    from aneforge.svg import Picture
     from aneforge.text import ByChip
     from aneforge.train.backward import backward, backward_from
     from aneforge.train.gradcheck import GradCheck, gradcheck
@@ -77,6 +86,7 @@ if TYPE_CHECKING:
     from aneforge.train.parity import Parity, compare_training
     from aneforge.train.stack import CheckpointedStack
     from aneforge.train.trainer import Trainer, TrainingWarning
+    from aneforge.train.unrolled import UnrolledTrainer
 
 from aneforge.version import __version__
 
@@ -127,6 +137,12 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.formats": "LoadError from_torch load load_graph onnx_to_tensor",
         "aneforge.study.loading": "load_onnx load_program",
     },
+    "Report on a model": {
+        "aneforge.reports.gather": "report",
+        "aneforge.reports.document": "Report",
+        "aneforge.reports.picture": "plot",
+        "aneforge.svg": "Picture",
+    },
     "Check a model against chips": {
         "aneforge.study.study": "Study",
         "aneforge.study.checking": "Check check",
@@ -174,6 +190,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.train.backward": "backward backward_from",
         "aneforge.train.optimisers": "SGD Adam",
         "aneforge.train.trainer": "Trainer TrainingWarning",
+        "aneforge.train.unrolled": "UnrolledTrainer",
         "aneforge.train.stack": "CheckpointedStack",
         "aneforge.train.gradcheck": "GradCheck gradcheck",
         "aneforge.train.parity": "Parity compare_training",
@@ -201,15 +218,72 @@ def _names_by_task() -> str:
 __doc__ = f"{__doc__}{_names_by_task()}\n"
 
 
+# Modules that existing code reaches as ``af.special``, and names of the public peer that are out of scope here.
+_MODULES = {
+    "autograd": "aneforge.autograd",
+    "chips": "aneforge.chips",
+    "ops": "aneforge.graph.builders",
+    "special": "aneforge.special",
+    "streaming": "aneforge.streaming",
+}
+_ELSEWHERE = (
+    "CLIP Encoder GPT2 LlamaConfig LlamaPrefill ViT Vision Whisper cifar_cnn llm load_clip load_gpt2 load_llm "
+    "load_resnet load_resnet18 load_vit load_whisper models moe prefill_block qwen35 sentence_transformers speculative"
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _ELSEWHERE.split():
+        raise AttributeError(
+            f"aneforge.{name}: this package loads no models from hubs and serves no language models. Export the model "
+            "to ONNX, Core ML or torch.export, and read the file with af.load"
+        )
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)
 
 
-def __dir__() -> list[str]:
-    return sorted([*_HOME_OF, "__version__"])
+# What completion offers first: the names that most people need, and the modules that hold the others by task.
+_FIRST = (
+    "AneforgeError Graph Model Program Study Tensor __version__ autograd check chips compare compile compile_all "
+    "const estimate estimate_all evaluate evaluate_model export_coreml from_torch image_input input load load_program "
+    "ops parameter partition plot report risks run save_netplist special split_model target tune"
+)
 
+
+def __dir__() -> list[str]:
+    return list(map(str, _FIRST.split()))
+
+
+class _Package(ModuleType):
+    """Python gives a package each of its modules as an attribute; ``einsum`` is a function and a module."""
+
+    @property
+    def einsum(self) -> Any:
+        return __getattr__("einsum")
+
+    @einsum.setter
+    def einsum(self, module: ModuleType) -> None: ...
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def _warn_of_foreign_package() -> None:
+    import os
+
+    from aneforge.errors import foreign_package
+
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if message := foreign_package(folder):
+        import warnings
+
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+_warn_of_foreign_package()
 
 if not TYPE_CHECKING:  # type checkers read the imports above
-    __all__ = __dir__()  # noqa: PLE0605 - a list all the same
+    __all__ = sorted([*_HOME_OF, "__version__"])  # noqa: PLE0605 - a list all the same

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
+from typing import Any
 
 DISTRIBUTION = "aneforge-compiler"
 """The name of this package in the package index. The import name and the command are ``aneforge``."""
+FOREIGN = "aneforge"
+"""The name of another project's package, which is imported under the same name."""
 TRACEBACK = "ANEFORGE_TRACEBACK"
 """The environment variable that adds the Python traceback of an error to its line."""
 
@@ -74,12 +79,52 @@ class GraphError(AneforgeError, ValueError):
     """A graph that is wrong on every chip; names the op, the user's line, the shapes and the rule."""
 
 
+class EinsumUnsupported(GraphError, NotImplementedError):  # noqa: N818 - the name that existing code catches
+    """An equation that is right, but that no product and sum of the engine computes."""
+
+
 class LoadError(AneforgeError):
     """A model that cannot become a graph: which file, which node, and what to do."""
 
 
 class UnavailableError(AneforgeError):
     """Part of the public surface that this version does not have yet."""
+
+
+def foreign_package(folder: str) -> str:
+    """One line where the other package is installed into the same folder, so that files of both are mixed; else
+    nothing."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ""
+    record = next((name for name in names if name.startswith(f"{FOREIGN}-") and name.endswith(".dist-info")), None)
+    if record is None:
+        return ""
+    version = record.removeprefix(f"{FOREIGN}-").removesuffix(".dist-info")
+    return (
+        f"the package {FOREIGN} {version} of another project is installed in the same environment and has the same "
+        f"import name as {DISTRIBUTION}; use one environment for each, or: pip uninstall {FOREIGN}, then pip install "
+        f"--force-reinstall {DISTRIBUTION}"
+    )
+
+
+def error_document(message: str, status: int, where: str | None = None) -> dict[str, Any]:
+    """A message as plain data, by the pattern that messages have: ``where: what; the rule. What to do.``
+
+    What the message does not say is None; ``where`` is given where the message does not start with it.
+    """
+    rest = message
+    if where is None:
+        where, colon, rest = message.partition(": ")
+        if not colon or len(where) > 200 or "; " in where:
+            where, rest = "", message
+    sentences = re.split(r"(?<=[.!?)\]])\s+(?=[A-Z'])", rest.strip())
+    problem, _, rule = sentences[0].partition("; ")
+    do = " ".join(sentences[1:])
+    parts = {"where": where, "problem": problem.rstrip("."), "rule": rule.rstrip("."), "do": do}
+    said = {name: part or None for name, part in parts.items()}
+    return {"error": {"message": message, **said, "status": status}}
 
 
 def first_line(error: BaseException) -> str:

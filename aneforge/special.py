@@ -15,6 +15,7 @@ that adds its own error.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from aneforge.graph.ops.elementwise import maximum, minimum, select
 from aneforge.graph.ops.leaf import as_tensor
@@ -146,11 +147,12 @@ def sinh(x: Tensor) -> Tensor:
     return x.tanh() * cosh(x)
 
 
-def log1p(u: Tensor) -> Tensor:
-    """log(1 + u) for u >= 0: what the sum 1 + u rounded away is added back as a quotient."""
-    whole = u + 1.0
+def log1p(x: Tensor) -> Tensor:
+    """log(1 + x) for x >= -1: what the sum 1 + x rounded away is added back as a quotient."""
+    whole = x + 1.0
     log = whole.log()
-    return select(u.greater(4.0), log, log + (u - (whole - 1.0)) / whole)
+    # Below 2^-11 the sum is -1 exactly, and there is nothing to add back.
+    return select(x.greater(4.0), log, log + (x - (whole - 1.0)) / maximum(whole, 2.0**-11))
 
 
 def _odd(x: Tensor, magnitude: Tensor) -> Tensor:
@@ -212,3 +214,191 @@ def logical_or(a: Tensor, b: Tensor) -> Tensor:
 def logical_xor(a: Tensor, b: Tensor) -> Tensor:
     """Exactly one of two bools."""
     return a.cast().not_equal(b.cast())
+
+
+# Functions of probability and physics. Ranges and errors: ``STATED``.
+
+
+def _polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+    """A polynomial from its highest coefficient down. Each is an fp16 number that makes up for those before it."""
+    *rest, first = coefficients
+    value = x * first + rest.pop()
+    while rest:
+        value = value * x + rest.pop()
+    return value
+
+
+def erf(x: Tensor) -> Tensor:
+    """The error function: the engine has it on every chip."""
+    return x.erf()
+
+
+_ERFC = (0.0003707408905029297, 0.560546875, 0.56298828125, 0.427001953125, -0.96826171875, 0.42626953125)
+
+
+def erfc(x: Tensor) -> Tensor:
+    """1 - erf(x), without that difference where it is small.
+
+    There it is exp(-x^2) times a polynomial of 1 / (1 + x). The square is split into one of few bits, which is exact,
+    and a small rest: rounded as a whole it would cost 16 steps of the result at x = 4.
+    """
+    size = minimum(x.abs(), 6.0)
+    coarse = (size * 8.0).round() * 0.125
+    decay = (coarse * coarse * -1.0).exp() * ((coarse - size) * (coarse + size)).exp()
+    tail = decay * _polynomial(1.0 / (size + 1.0), _ERFC)
+    return select(x.greater(0.5), tail, select(x.less(-0.5), 2.0 - tail, 1.0 - x.erf()))
+
+
+def expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1; near zero a polynomial, since the difference would have no digits left."""
+    near = maximum(minimum(x, 0.625), -0.625)
+    small = near + near * near * _polynomial(near, (0.5, 0.1666259765625, 0.04217529296875, 0.0084381103515625))
+    return select(x.abs().less(0.59), small, x.exp() - 1.0)
+
+
+def exp_wide(x: Tensor, splits: int = 1) -> Tensor:
+    """exp(x) as a power of exp(x / 2^splits). Each square doubles the error: ``x.exp()`` is better on every chip."""
+    power = (x * 0.5**splits).exp()
+    for _ in range(splits):
+        power = power * power
+    return power
+
+
+def log_wide(x: Tensor, sqrts: int = 3) -> Tensor:
+    """log(x) by roots: 2^sqrts * log(x^(2^-sqrts)). ``x.log()`` is better on every chip."""
+    for _ in range(sqrts):
+        x = x.sqrt()
+    return x.log() * 2.0**sqrts
+
+
+_GAMMA = (
+    *(0.88623046875, 0.032257080078125, 0.4150390625, -0.104736328125, 0.1412353515625, -0.096923828125),
+    0.07611083984375,
+)
+_LGAMMA = (0.483154296875, -0.14599609375, 0.06268310546875, -0.0310211181640625, 0.019073486328125)
+_LGAMMA += (-0.01126861572265625,)
+_STEPS = 8  # from 10 down to 2
+
+
+def _stepped(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``x`` less whole steps until it is below 2, and the product of the numbers passed: gamma is that product times
+    gamma of the rest. Every difference is exact."""
+    x, product = minimum(x, _STEPS + 1.9921875), None
+    for _ in range(_STEPS):
+        above = x.greater_equal(2.0)
+        x = select(above, x - 1.0, x)
+        factor = select(above, x, 1.0)
+        product = factor if product is None else product * factor
+    assert product is not None
+    return x, product
+
+
+def gamma(x: Tensor) -> Tensor:
+    """The gamma function of x > 0; infinite from 9.17 on, as fp16 ends there."""
+    below = x.less(1.0)
+    rest, product = _stepped(select(below, x + 1.0, x))
+    value = product * _polynomial(rest - 1.5, _GAMMA)
+    return select(below, value / x, value)
+
+
+def gamma_via_lgamma(x: Tensor) -> Tensor:
+    """The gamma function as exp(lgamma(x)), which has fewer digits than :func:`gamma`."""
+    return lgamma(x).exp()
+
+
+def lgamma(x: Tensor) -> Tensor:
+    """The logarithm of the gamma function of x > 0.
+
+    Up to 8 by whole steps to [1, 2], where the factor (x - 1) (x - 2) keeps both zeros exact; beyond, by Stirling's
+    series.
+    """
+    below = x.less(1.0)
+    rest, product = _stepped(select(below, x + 1.0, x))
+    near = product.log() + (rest - 1.0) * (rest - 2.0) * _polynomial(rest - 1.5, _LGAMMA)
+    far = maximum(x, 8.0)
+    log = far.log()
+    series = far * (log - 1.0) + (log * -0.5 + 0.9189453125 + (1 / 12) / far)
+    return select(x.less(8.0), select(below, near - x.log(), near), series)
+
+
+_J0 = (-0.196533203125, -0.56591796875, 0.4794921875, -0.1309814453125, 0.01849365234375, -0.0015869140625)
+
+
+def bessel_j0(x: Tensor) -> Tensor:
+    """J0 of any finite fp16 argument: a polynomial of x^2 up to 4, and a wave of shrinking height beyond.
+
+    The wave's angle is x - pi/4 less a small turn. Sine and cosine are taken of x itself, which is exact.
+    """
+    size = x.abs()
+    near = minimum(size, 4.0)
+    small = _polynomial(near * near * 0.125 - 1.0, _J0)
+    far = maximum(size, 4.0)
+    inverse = 1.0 / far
+    turn = _Turn(far)
+    sine, cosine = _sin_cos(turn)
+    odd, sign = _quadrant(turn.quarter)
+    up = select(odd, cosine, sine) * sign
+    odd, sign = _quadrant(turn.quarter + 1.0)
+    along = select(odd, cosine, sine) * sign
+    square = inverse * inverse
+    even_part = 1.0 - square * (9 / 128)
+    odd_part = inverse * (square * (75 / 1024) - 0.125)
+    wave = (inverse * (1 / math.pi)).sqrt() * (even_part * (along + up) - odd_part * (up - along))
+    return select(size.less(4.0), small, wave)
+
+
+_I0 = (1.0, 3.515625, 3.08984375, 1.2119140625, 0.25341796875, 0.048614501953125)
+_I0_FAR = (0.39892578125, 0.052581787109375, -2.7954578399658203e-05, 0.1375732421875, -0.037261962890625)
+
+
+def bessel_i0(x: Tensor) -> Tensor:
+    """I0; infinite from 13.6 on, as fp16 ends there. exp(x) overflows before I0 does, so its root is taken twice."""
+    size = x.abs()
+    ratio = minimum(size, 3.75) * (1 / 3.75)
+    far = maximum(size, 3.75)
+    root = (far * 0.5).exp()
+    large = root * (root * (_polynomial(1.0 / far, _I0_FAR) / far.sqrt()))
+    return select(size.less(3.75), _polynomial(ratio * ratio, _I0), large)
+
+
+_K0 = (-0.5771484375, 0.4228515625, 0.2308349609375, 0.03460693359375, 0.002925872802734375)
+_K0_LOG = (1.0, 1.0, 0.25, 0.027618408203125, 0.0019178390502929688)
+_K0_FAR = (1.2529296875, -0.1558837890625, 0.08087158203125, -0.054290771484375, 0.022552490234375)
+
+
+def bessel_k0(x: Tensor) -> Tensor:
+    """K0 of x > 0."""
+    half = minimum(x, 2.0) * 0.5
+    square = half * half
+    small = _polynomial(square, _K0) - half.log() * _polynomial(square, _K0_LOG)
+    far = maximum(x, 2.0)
+    large = (far * -1.0).exp() * (_polynomial(1.0 / far, _K0_FAR) / far.sqrt())
+    return select(x.less(2.0), small, large)
+
+
+class Stated(NamedTuple):
+    """Where a function may be used and how far it is from the true one there."""
+
+    low: float
+    high: float
+    steps: int
+    """The largest distance in fp16 steps."""
+    least: float = 0.0
+    """Below this magnitude the step is that of this number: the error is absolute there."""
+
+
+STATED: dict[str, Stated] = {
+    "erf": Stated(-65504, 65504, 1),
+    "erfc": Stated(-65504, 4, 4),
+    "expm1": Stated(-65504, 11, 1),
+    "log1p": Stated(-1, 65504, 1),
+    "exp_wide": Stated(-9, 11, 2),
+    "log_wide": Stated(2.0**-14, 65504, 7, 1.0),
+    "gamma": Stated(2.0**-14, 9.125, 3),
+    "gamma_via_lgamma": Stated(1, 9.125, 20),
+    "lgamma": Stated(2.0**-14, 8192, 2, 0.5),
+    "bessel_j0": Stated(-65504, 65504, 4, 0.25),
+    "bessel_i0": Stated(-13.5, 13.5, 4),
+    "bessel_k0": Stated(2.0**-14, 8, 14),
+}
+"""Measured over every fp16 number of the range, with every node rounded."""

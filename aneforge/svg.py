@@ -7,16 +7,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from math import ceil, floor, log10
+from pathlib import Path
 from typing import NamedTuple
 from unicodedata import east_asian_width
+
+from aneforge.errors import AneforgeError
+from aneforge.files import write_whole
 
 _INK = "#222222"
 # What XML 1.0 does not allow in any form, not even as a reference.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A finished drawing: a notebook shows it, ``save`` writes it."""
+
+    kind: str
+    svg: str = field(repr=False)
+    """The text of the SVG file."""
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> Path:
+        """Write the drawing to a file whose name ends in ``.svg``, whole or not at all."""
+        file = Path(path)
+        if file.suffix.casefold() != ".svg":
+            raise AneforgeError(f"{path}: pictures are SVG; give a name that ends in .svg.")
+        write_whole(file, self.svg)
+        return file
 
 
 class Box(NamedTuple):

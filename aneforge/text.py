@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
@@ -12,25 +14,68 @@ from typing import Any, Generic, TypeVar
 from aneforge.errors import AneforgeError, UnknownNameError, shown
 
 WIDTH = 100
-"""Columns that a line of a report takes at most."""
+"""Columns that a line of a report takes at most where nobody looks on: in files, in pipes, in documents."""
 
+_LONGEST_LINE = 120  # of prose on a wide terminal
 _LEAST = 24  # columns of a cell that is continued, however much is in front of it
+_NARROWEST = 8  # columns of a table that is made to fit
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that is written to; None where output goes elsewhere."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return max(40, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def line_width() -> int:
+    """Columns that a line of prose takes at most."""
+    return min(terminal_width() or WIDTH, _LONGEST_LINE)
 
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[Any]], fit: bool = False) -> str:
     """A table with aligned columns, numbers to the right. ``fit`` continues the last column on further lines where it
-    would pass the width of a report."""
+    would pass the width of a report. On a terminal every table fits: its widest columns of words are continued."""
     cells = [[_cell(value) for value in row] for row in rows]
     numeric = [bool(cells) and all(_is_number(line[i]) for line in cells) for i in range(len(headers))]
     if fit:
         cells = [line for row in cells for line in _fitted(row, _start_of_last(headers, cells))]
     widths = [max(len(line[i]) for line in [list(headers), *cells]) for i in range(len(headers))]
+    heads = [list(headers)]
+    limit = terminal_width()
+    if limit is not None and sum(widths) + 2 * len(widths) - 2 > limit:
+        widths = _narrowed(widths, numeric, limit - 2 * len(widths) + 2)
+        heads, cells = _folded(heads, widths), _folded(cells, widths)
 
     def line(values: Sequence[str]) -> str:
         padded = (v.rjust(w) if right else v.ljust(w) for v, w, right in zip(values, widths, numeric, strict=True))
         return "  ".join(padded).rstrip()
 
-    return "\n".join([line(headers), line(["-" * width for width in widths]), *(line(row) for row in cells)])
+    return "\n".join([*map(line, heads), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def _narrowed(widths: Sequence[int], numeric: Sequence[bool], room: int) -> list[int]:
+    """Widths that fit the room: the widest columns of words give way first, those of numbers never."""
+    fitted = list(widths)
+    words = [place for place, number in enumerate(numeric) if not number]
+    over = sum(fitted) - room
+    while over > 0 and (wide := [place for place in words if fitted[place] > _NARROWEST]):
+        widest = max(wide, key=lambda place: fitted[place])
+        second = max([_NARROWEST, *(fitted[place] for place in wide if place != widest)])
+        taken = min(over, max(1, fitted[widest] - second))
+        fitted[widest] -= taken
+        over -= taken
+    return fitted
+
+
+def _folded(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> list[list[str]]:
+    """Each row as one line or several, none of whose cells is wider than its column."""
+    lines = []
+    for row in rows:
+        cells = [wrap(value, width, break_on_hyphens=False) or [""] for value, width in zip(row, widths, strict=True)]
+        for number in range(max(map(len, cells))):
+            lines.append([pieces[number] if number < len(pieces) else "" for pieces in cells])
+    return lines
 
 
 def _start_of_last(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
@@ -41,7 +86,9 @@ def _start_of_last(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> in
 
 def _fitted(row: Sequence[str], start: int) -> list[list[str]]:
     """A row, and further ones that hold the rest of its last cell."""
-    pieces = wrap(row[-1], max(_LEAST, WIDTH - start), break_long_words=False, break_on_hyphens=False) or [""]
+    pieces = wrap(
+        row[-1], max(_LEAST, (terminal_width() or WIDTH) - start), break_long_words=False, break_on_hyphens=False
+    ) or [""]
     return [[*row[:-1], pieces[0]], *([*[""] * (len(row) - 1), piece] for piece in pieces[1:])]
 
 
@@ -163,7 +210,7 @@ def wrapped(text: str, indent: str = "", hanging: str = "  ") -> str:
     """Text in lines that fit, the first one behind ``indent``, the others ``hanging`` further in."""
     lines = textwrap.wrap(
         shown(text),
-        WIDTH,
+        line_width(),
         initial_indent=indent,
         subsequent_indent=indent + hanging,
         break_long_words=False,

@@ -85,7 +85,7 @@ def measure() -> dict[str, float]:
         "data files, KB": loading["bytes"] / 1024,
         "aneforge targets, ms": 1e3 * process("-m", "aneforge", "targets"),
         "aneforge targets m2, ms": 1e3 * process("-m", "aneforge", "targets", "m2"),
-        "aneforge hal h13 --diff h17s, ms": 1e3 * process("-m", "aneforge", "hal", "h13", "--diff", "h17s"),
+        "aneforge hal h13 --compare h17s, ms": 1e3 * process("-m", "aneforge", "hal", "h13", "--compare", "h17s"),
         "aneforge ops --target m1,m2,m5, ms": 1e3 * process("-m", "aneforge", "ops", "--target", "m1,m2,m5"),
     }
 

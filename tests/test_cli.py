@@ -82,8 +82,8 @@ def test_hal_whole_and_difference():
     assert "max_tensor_width" in out("hal", "m1")
     assert "chaining_enable" not in out("hal", "m1")
     assert "chaining_enable" in out("hal", "m1", "--unknowns")
-    assert "texture_engine" in out("hal", "h13", "--diff", "h17s")
-    rows = json.loads(out("hal", "h13", "--diff", "h17s", "--json"))["differences"]
+    assert "texture_engine" in out("hal", "h13", "--compare", "h17s")
+    rows = json.loads(out("hal", "h13", "--compare", "h17s", "--json"))["differences"]
     assert {row["field"]["name"] for row in rows} >= {"texture_engine", "max_tensor_width", "num_nes"}
     assert json.loads(out("hal", "m6", "--json"))["build"] == "10.26.6"
     assert "0x158" in out("hal", "h13", "max_tensor_width", "--build", "10.26.6")
@@ -93,7 +93,7 @@ def test_ops_matrix():
     text = out("ops", "--target", "m1,m2,m5")
     assert "m1 (h13)" in text
     assert "conv " in text
-    short = out("ops", "--target", "m1,m2,m5", "--differ")
+    short = out("ops", "--target", "m1,m2,m5", "--compareer")
     assert "topk" in short
     assert "matmul" not in short
     records = json.loads(out("ops", "--target", "m1,m5", "--json"))
@@ -310,9 +310,9 @@ def test_explain():
         (("hal", "h13", "0x1bb"), "inside max_operand_bytes"),
         (("hal", "h13", "0xfff"), "outside the table"),
         (("hal", "h13", "texture_engin"), "texture_engine"),
-        (("hal", "h13", "0x1b8", "--diff", "h14"), "Give one of the two"),
+        (("hal", "h13", "0x1b8", "--compare", "h14"), "Give one of the two"),
         (("hal", "h13", "--build", "1.0"), "9.509"),
-        (("hal", "h13", "--diff", "nope"), "nearest"),
+        (("hal", "h13", "--compare", "nope"), "nearest"),
         (("ops", "convv"), "conv"),
         (("ops", "--target", "m1,zzz"), "zzz"),
         (("ops", "--target", ","), "needs a chip"),

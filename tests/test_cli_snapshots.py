@@ -46,8 +46,8 @@ PLAN = [
 # -q leaves out notes on this machine's kernel.
 COMMANDS = {
     "targets": ["targets", "targets m1..m3 --json", "targets m77"],
-    "hal": ["hal h13 0x1b8", "hal m1 --diff m2"],
-    "ops": ["ops sin topk --target m1,m5", "ops --target m1,m5 --differ"],
+    "hal": ["hal h13 0x1b8", "hal m1 --compare m2"],
+    "ops": ["ops sin topk --target m1,m5", "ops --target m1,m5 --compareer"],
     "explain": ["explain C03", "explain S35 --json", "explain C199", f"explain -14 --model {SMALL} --target m1"],
     "lifecycle": [f"lifecycle {DETECTOR} --target m1", f"lifecycle {SMALL} --target m5 --runtime coreai --json"],
     "split": [
@@ -62,7 +62,6 @@ COMMANDS = {
     ],
     "partition": [f"partition {DETECTOR} --target m1"],
     "risks": [f"risks {DETECTOR} --target m1 --max-abs 10000"],
-    "diverges": [f"diverges {SMALL} --target m1,m5"],
     "plan": [f"plan {SMALL} --target m1"],
     "report": [f"report {SMALL} --target m1,m5 --changes 0"],
     "compile": [f"compile {SMALL} --target m1", f"compile {SMALL} --target all", f"compile {SMALL} --explain wide"],
@@ -108,14 +107,16 @@ COMMANDS = {
     "ci update": [f"ci update {SMALL} --target m1 --skip numerics --baseline small.json"],
     "sweep run": [f"sweep {SMALL} {DETECTOR} missing.onnx --target m1,m5 --out results --workers 1"],
     "sweep merge": [f"sweep {SMALL} --target m1 --out one --workers 1 -q", "sweep merge one --out table.csv"],
-    "sweep diff": [
+    "sweep compare": [
         f"sweep {SMALL} --target m1 --out one --workers 1 -q",
         f"sweep {SMALL} --target m5 --out two --workers 1 -q",
-        "sweep diff one two",
+        "sweep compare one two",
     ],
 }
 NOT_KEPT = {
+    "ci compare": "it needs a repository: tests/test_package.py",
     "doctor": "it describes the machine",
+    "mcp": "it speaks a protocol: tests/test_mcp.py",
     "cache": "it describes the machine",
     "serve": "it serves until it is stopped",
     "probe": "docs/guide shows it whole, and it takes seconds",

@@ -69,7 +69,6 @@ FINE = {
     "validate": "validate net.py --target m1",
     "partition": "partition net.py",
     "risks": "risks net.py --out safe.aneforge",
-    "diverges": "diverges net.py",
     "plan": "plan net.py -o plan.json",
     "report": "report net.py --target m1 --changes 0 -o r.md",
     "compile": "compile net.py --out folder/build",
@@ -104,14 +103,14 @@ FINE = {
     "ci update": "ci update net.py --target m1 --skip numerics",
     "sweep run": "sweep net.py --target m1 --out results --workers 1",
     "sweep merge": "sweep merge results --out table.csv",
-    "sweep diff": "sweep diff results results",
+    "sweep compare": "sweep compare results results",
 }
 BEFORE = {
     "evaluate merge": [FINE["evaluate run"]],
     "opt": ["lower net.py -o net.mlir"],
     "ci check": ["ci record net.py --target m1 --skip numerics"],
     "sweep merge": [FINE["sweep run"]],
-    "sweep diff": [FINE["sweep run"]],
+    "sweep compare": [FINE["sweep run"]],
 }
 FOUND = {
     "explain": "explain 'nothing that anybody knows'",
@@ -119,7 +118,7 @@ FOUND = {
     "validate": "validate net.py:warp --target m1",
     "risks": "risks net.py:huge --target m1",
     "compile": "compile net.py:wide --target m1",
-    "inspect": "inspect conv.hwx --diff add.hwx",
+    "inspect": "inspect conv.hwx --compare add.hwx",
     "compare": "compare net.py:apart --target m1,m5 --fail-above 0",
     "gradcheck": "gradcheck net.py:lost --target m1 --samples 1",
     "kit apply": "kit apply results.json --checkout here",
@@ -129,6 +128,8 @@ FOUND = {
     "sweep run": "sweep text.onnx --target m1 --out results --workers 1",
 }
 ELSEWHERE = {
+    "ci compare": "tests/test_package.py",
+    "mcp": "tests/test_mcp.py",
     "serve": "tests/test_serve.py",
     "doctor": "test_cli_vocabulary.py: it depends on the machine",
 }

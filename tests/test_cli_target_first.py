@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from aneforge.cli.app import app
 from aneforge.errors import AneforgeError
 
-COMMANDS = ("check", "partition", "risks", "diverges", "plan", "report", "estimate", "compile", "tune", "run")
+COMMANDS = ("check", "partition", "risks", "plan", "report", "estimate", "compile", "tune", "run")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -19,7 +19,7 @@ from aneforge.chips import all_targets, store, target
 from aneforge.chips.names import GROUPS, chip_list, one_chip
 from aneforge.cli import doctor, say
 from aneforge.cli.app import app
-from aneforge.cli.commands import DEFAULT
+from aneforge.cli.commands import DEFAULT, FRONT
 from aneforge.cli.compare import CompareOptions
 from aneforge.cli.compare import run as compare_command
 from aneforge.cli.options import complete_chips
@@ -140,7 +140,6 @@ TAKES = {
     ("report",): (("report", "net.py", "--changes", "0", "--target", "{}"), True),
     ("sweep", "run"): (("sweep", "net.py", "--out", "results", "--target", "{}"), True),
     ("risks",): (("risks", "net.py", "--target", "{}"), True),
-    ("diverges",): (("diverges", "net.py", "--target", "{}"), True),
     ("compile",): (("compile", "net.py", "--target", "{}"), True),
     ("lower",): (("lower", "net.py", "--target", "{}"), False),
     ("opt",): (("opt", "net.mlir", "--target", "{}"), False),
@@ -164,10 +163,12 @@ TAKES = {
     ("ci", "update"): (("ci", "update", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
 }
 NO_CHIPS = {("cache",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
-NO_CHIPS |= {("sweep", "merge"), ("sweep", "diff"), ("evaluate", "merge"), ("measure", "machine")}
+NO_CHIPS |= {("sweep", "merge"), ("sweep", "compare"), ("evaluate", "merge"), ("measure", "machine")}
 NO_CHIPS |= {("evaluate", "run")}  # it needs a file of samples: tests/test_evaluate.py asks for some
 NO_CHIPS |= {("kit", "apply"), ("measure", "kit")}
 NO_CHIPS |= {("kit", "write")}  # it writes a folder, once: tests/test_kit_runner.py writes some
+NO_CHIPS |= {("mcp",)}
+NO_CHIPS |= {("ci", "compare")}  # it takes chips and needs a repository: tests/test_package.py names some
 NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 
@@ -231,7 +232,7 @@ def test_options_have_one_name_and_one_type():
     for words, command in ALL_COMMANDS.items():
         found = options_of(command)
         assert not gone & set(found), words
-        assert {"-q", "-v", "--color", "--json"} <= set(found), words
+        assert {"-q", "-v", "--color", "--json"} <= {*found, *({"--json"} if words == ("mcp",) else ())}, words
         assert ("-o" in found) == ("--out" in found), words
         for name in ONE_MEANING:
             if name in found:
@@ -251,10 +252,12 @@ def test_options_have_one_name_and_one_type():
 
 def test_help_starts_with_a_verb_and_groups_by_task():
     text = run("--help").output
-    places = [text.index(f"\n{panel}:\n") for panel in ("Look up", "Check", "Compile", "Run", "Measure", "Deploy")]
+    more = ("look up", "check", "compile", "run", "measure", "deploy")
+    places = [text.index(f"\n{panel}:\n") for panel in ("Start here", *(f"More to {verb}" for verb in more))]
     assert places == sorted(places)
-    assert text.index("\n  check ") > places[1]
-    assert text.index("\n  export ") > places[5]
+    assert re.findall(r"^  (\w+) ", text[places[0] : places[1]], re.MULTILINE) == list(FRONT)
+    assert text.index("\n  partition ") > places[2]
+    assert text.index("\n  export ") > places[6]
     assert "\nCommands:\n" not in text
     verbs = {"List", "Read", "Show", "Explain", "Check", "Split", "Find", "Compile", "Print", "Run", "Simulate"}
     verbs |= {"Estimate", "Draw", "Compare", "Write", "Create", "Replace", "Train"}
@@ -375,7 +378,7 @@ def test_equal_bits_are_told_with_their_samples(home, capsys):
     told = capsys.readouterr().out
     assert "the same bits in the outputs and in" in told
     assert "on 3 samples" in told
-    assert "aneforge diverges and aneforge risks hold for all inputs" in told
+    assert "aneforge compare --any-input and aneforge risks hold for all inputs" in told
     compare_command("net.py", "m1,h13", CompareOptions())
     assert "hold for all inputs" not in capsys.readouterr().out  # one program: nothing could differ
 
@@ -430,6 +433,7 @@ def test_missing_extras_are_no_fault(monkeypatch):
         "coreml-export",
         "torch",
         "coreai",
+        "mcp",
         "sweep",
         "images",
         "cluster",
@@ -440,6 +444,86 @@ def test_missing_extras_are_no_fault(monkeypatch):
 def test_completion_is_on():
     done = subprocess.run([sys.executable, "-m", "aneforge", "--help"], capture_output=True, text=True, check=True)
     assert "--install-completion" in done.stdout
+
+
+# Errors as documents.
+
+
+def errors_of(*words):
+    done = subprocess.run([sys.executable, "-m", "aneforge", *words], capture_output=True, text=True, check=False)
+    document = json.loads(done.stdout)
+    assert list(document) == ["error"]
+    assert document["error"]["status"] == done.returncode
+    assert done.stderr.strip() == f"aneforge: {document['error']['message']}"
+    return document["error"]
+
+
+def test_an_error_under_json_is_one_document():
+    missing = errors_of("check", "nope.onnx", "--json")
+    assert (missing["where"], missing["problem"], missing["status"]) == ("nope.onnx", "no such file", 2)
+    assert missing["do"].startswith("Give FILE.py:NAME")
+    assert missing["rule"] is None
+    chip = errors_of("check", "examples/small.py", "--target", "m99", "--json")
+    assert (chip["where"], chip["problem"]) == (None, "no chip or target 'm99'")
+    misused = errors_of("check", "examples/small.py", "--tarbet", "m1", "--json")
+    assert misused["where"] == "aneforge check"
+    assert "--tarbet" in misused["problem"]
+    assert "--help" in misused["do"]
+
+
+def test_parts_of_a_message():
+    from aneforge.errors import error_document
+
+    message = "net.onnx: Conv conv1: pads has 1 value, expected 4; it needs two for each axis (M1). Give four."
+    assert error_document(message, 2)["error"] == {
+        "message": message,
+        "where": "net.onnx",
+        "problem": "Conv conv1: pads has 1 value, expected 4",
+        "rule": "it needs two for each axis (M1)",
+        "do": "Give four.",
+        "status": 2,
+    }
+    assert error_document("nothing of the kind", 3)["error"]["where"] is None
+
+
+# Former names.
+
+
+def test_former_names_of_the_same_question_still_work():
+    new = run("compare", "examples/small.py", "--target", "m1,m5", "--any-input").stdout
+    assert run("diverges", "examples/small.py", "--target", "m1,m5").stdout == new
+    words = ("report", "examples/small.py", "--target", "m1", "--changes", "0")
+    assert run(*words, "--against-target", "m5").stdout == run(*words, "--compare-target", "m5").stdout
+    assert "diverges" not in run("--help").stdout
+    assert "--against" not in run("report", "--help").stdout
+    assert isinstance(run("compare", "examples/small.py", "--all").exception, AneforgeError)
+
+
+# Tables on terminals.
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 160])
+def test_tables_follow_the_width_of_the_terminal(monkeypatch, columns):
+    from aneforge import text
+
+    headers = ("chip", "us", "what the engine does with it", "why")
+    rows = [("M1", 12.5, "word " * 20, "other words " * 12), ("M5 Pro", 7, "short", "a_long_name_without_spaces" * 3)]
+    piped = text.columns(headers, rows)
+    assert max(map(len, piped.splitlines())) > 160
+    monkeypatch.setattr(text, "terminal_width", lambda: columns)
+    shown = text.columns(headers, rows)
+    assert max(map(len, shown.splitlines())) <= columns
+    assert "".join(sorted(shown.replace("-", ""))).split() == "".join(sorted(piped.replace("-", ""))).split()
+    assert text.line_width() == min(columns, 120)
+
+
+def test_a_terminal_is_asked_for_its_width(monkeypatch):
+    from aneforge import text
+
+    assert text.terminal_width() is None
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "77")
+    assert text.terminal_width() == 77
 
 
 # What the pages say.

@@ -478,11 +478,11 @@ def test_the_network_that_breaks_on_an_m1(tmp_path):
     assert "slice another axis" in told.stdout
     assert run("risks", model, "--target", "m5").returncode == 0
     assert run("risks", str(saved), "--target", "m1").returncode == 0
-    pair = json.loads(run("diverges", model, "--target", "m1,m5", "--json").stdout)
+    pair = json.loads(run("compare", "--any-input", model, "--target", "m1,m5", "--json").stdout)
     assert pair["reference"] == "m1"
     assert pair["targets"]["m5"]["layers"][0]["node"] == "ahead"
     assert pair["targets"]["m5"]["layers"][0]["may_be_lost"]
-    left = json.loads(run("diverges", str(saved), "--target", "m1,m5", "--json").stdout)
+    left = json.loads(run("compare", "--any-input", str(saved), "--target", "m1,m5", "--json").stdout)
     assert not any(each["may_be_lost"] for each in left["targets"]["m5"]["layers"])
     data = np.random.default_rng(0).normal(0, 4000, (1, 1, 1, 512))
     given, repaired = load_model(model), af.load_graph(saved)
@@ -491,7 +491,7 @@ def test_the_network_that_breaks_on_an_m1(tmp_path):
     )
     assert np.array_equal(fixed, right)
     assert np.abs(broken - right).max() > 0.1
-    assert run("diverges", model, "--target", "m1").returncode == 2
+    assert run("compare", "--any-input", model, "--target", "m1").returncode == 2
 
 
 def test_data_do_not_hide_what_a_chip_loses():

@@ -91,7 +91,7 @@ DIFFERENT = {
     "--samples": "of the inputs, or of numbers of a parameter",
     "--tolerance": "of an estimate, or of any number",
     "--layers": "by time, or by encoding",
-    "--diff": "another chip, or another program",
+    "--compare": "another chip, or another program",
     "--input": "read, or run for the ranges",
     "--target-error": "its default",
     "--route": "its default",
@@ -198,13 +198,17 @@ BEFORE = {
     "ci update": ["aneforge ci record model.onnx --target m1 --skip numerics"],
     "sweep merge": [f"aneforge sweep models/ --target m1 --out results-{part} --workers 1" for part in (1, 2)],
     "evaluate merge": [f"aneforge evaluate net.py --data samples.npz --shard {n}/2 --out part-{n}" for n in (1, 2)],
-    "sweep diff": [f"aneforge sweep models/ --target m1 --out {name} --workers 1" for name in ("last-week", "today")],
+    "sweep compare": [
+        f"aneforge sweep models/ --target m1 --out {name} --workers 1" for name in ("last-week", "today")
+    ],
 }
 """What has to be there before the examples of a command run."""
 
 NOT_RUN = {
     "aneforge serve": "it serves until it is stopped: tests/test_serve.py",
     "aneforge serve --port 0 --target macs": "it serves until it is stopped: tests/test_serve.py",
+    "aneforge ci compare model.onnx --base origin/main -o comment.md": "it needs a repository: tests/test_package.py",
+    "aneforge ci compare model.onnx --target m1,m5": "it needs a repository: tests/test_package.py",
     "aneforge cache --clear": "it is of the person who runs the tests",
     "aneforge sweep merge results-1 results-2 --out results.parquet": "it needs an extra: tests/test_sweep.py",
 }

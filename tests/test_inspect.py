@@ -123,9 +123,9 @@ def test_the_command_shows_a_program(tmp_path):
     anec = tmp_path / "net.anec"
     anec.write_bytes(read_container(file).to_anec())
     assert "ANEC program for h13: 1 task" in run(anec)
-    assert run(file, "--diff", file).strip() == "the programs are the same"
-    assert "header ExeCycles" in run(file, "--diff", EXAMPLES / "add.hwx", status=1)
-    changed = json.loads(run(file, "--diff", EXAMPLES / "add.hwx", "--json", status=1))["differences"]
+    assert run(file, "--compare", file).strip() == "the programs are the same"
+    assert "header ExeCycles" in run(file, "--compare", EXAMPLES / "add.hwx", status=1)
+    changed = json.loads(run(file, "--compare", EXAMPLES / "add.hwx", "--json", status=1))["differences"]
     assert {"name", "left", "right", "rule"} == set(changed[0])
 
 
@@ -138,7 +138,7 @@ def test_mistakes_are_one_line(tmp_path):
     cut = tmp_path / "cut.hwx"
     cut.write_bytes(file.read_bytes()[:700])
     assert "cut.hwx: offset 0x" in run(cut, status=2)
-    assert "cut.hwx: offset 0x" in run(file, "--diff", cut, status=2)
+    assert "cut.hwx: offset 0x" in run(file, "--compare", cut, status=2)
     assert "not a container" in run(EXAMPLES / "detector.onnx", status=2)
 
 

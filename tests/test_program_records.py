@@ -52,9 +52,9 @@ def test_a_difference_names_the_field_and_its_rule(tmp_path):
     assert rule_of(name, "h13") == "log2 of min(16, outputs), rounded up"
     for number, program in enumerate((one, other)):
         program.write(tmp_path / f"{number}.hwx")
-    shown = run("inspect", tmp_path / "0.hwx", "--diff", tmp_path / "1.hwx", status=1).stdout
+    shown = run("inspect", tmp_path / "0.hwx", "--compare", tmp_path / "1.hwx", status=1).stdout
     assert shown.splitlines() == [f"{name}: 4 | 5", "    rule: log2 of min(16, outputs), rounded up"]
-    told = json.loads(run("inspect", tmp_path / "0.hwx", "--diff", tmp_path / "1.hwx", "--json", status=1).stdout)
+    told = json.loads(run("inspect", tmp_path / "0.hwx", "--compare", tmp_path / "1.hwx", "--json", status=1).stdout)
     assert told["differences"][0]["rule"] == "log2 of min(16, outputs), rounded up"
 
 

@@ -144,17 +144,17 @@ def models(tmp_path, monkeypatch):
 
 
 def test_models_saved_reports_and_chips_on_the_command_line(models):
-    two = run("report", "a.py", "--against", "b.py", "--target", "m1", "--changes", "0", "--json")
+    two = run("report", "a.py", "--compare", "b.py", "--target", "m1", "--changes", "0", "--json")
     assert two.exit_code == 0, two.output
     assert json.loads(two.stdout)["after"]["model"] == "b.py"
     assert run("report", "a.py", "--target", "m1", "--changes", "0", "-o", "a.json").exit_code == 0
-    saved = run("report", "a.json", "--against", "b.py", "--target", "m1", "--changes", "0", "--json")
+    saved = run("report", "a.json", "--compare", "b.py", "--target", "m1", "--changes", "0", "--json")
     assert json.loads(saved.stdout) == json.loads(two.stdout)
-    chips = run("report", "a.py", "--target", "m1", "--against-target", "m5", "--changes", "0")
+    chips = run("report", "a.py", "--target", "m1", "--compare-target", "m5", "--changes", "0")
     assert chips.stdout.startswith("## a.py on M1 and on M5\n")
-    both = run("report", "b.py", "--target", "m1,m2", "--against-target", "h11,h12", "--changes", "0")
+    both = run("report", "b.py", "--target", "m1,m2", "--compare-target", "h11,h12", "--changes", "0")
     assert "**changed** `y` (sin): M1 → A12 Bionic, M2 → A13 Bionic: " in both.stdout
-    assert run("report", "a.py", "--against", "b.py", "--target", "m1", "-o", "d.html", "-q").exit_code == 0
+    assert run("report", "a.py", "--compare", "b.py", "--target", "m1", "-o", "d.html", "-q").exit_code == 0
     assert "reason" in Path("d.html").read_text(encoding="utf-8")
 
 
@@ -164,7 +164,7 @@ def test_a_comparison_is_not_a_table_and_takes_no_measured_file(models):
         (("-o", "d.csv"), "one of: html, md, json"),
         (("--measured", "plan.json"), "choose one"),
     ):
-        done = run("report", "a.py", "--against", "b.py", "--target", "m1", *words)
+        done = run("report", "a.py", "--compare", "b.py", "--target", "m1", *words)
         assert isinstance(done.exception, AneforgeError)
         assert message in str(done.exception)
     assert not Path("d.csv").exists()

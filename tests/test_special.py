@@ -216,6 +216,44 @@ def test_logic():
             np.testing.assert_array_equal(found, expected)
 
 
+# Functions with a stated range and error.
+
+
+def true_functions():
+    from scipy import special as true
+
+    bessel = {"bessel_j0": true.j0, "bessel_i0": true.i0, "bessel_k0": true.k0}
+    wide = {"exp_wide": np.exp, "log_wide": np.log, "gamma_via_lgamma": true.gamma, "lgamma": true.gammaln}
+    return {**bessel, **wide, **{name: getattr(true, name) for name in ("erf", "erfc", "expm1", "log1p", "gamma")}}
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("name", special.STATED)
+def test_every_fp16_argument_of_the_range_within_the_stated_steps(name, rounding):
+    stated = special.STATED[name]
+    arguments = FINITE[(stated.low <= FINITE) & (stated.high >= FINITE)]
+    x = af.input((len(arguments),))
+    found = run16(getattr(special, name)(x), {x: arguments}, ROUNDINGS[rounding])
+    with np.errstate(all="ignore"):
+        true = half_even(true_functions()[name](arguments))
+        step = np.spacing(np.maximum(np.abs(true), stated.least).astype(np.float16)).astype(np.float64)
+        distance = np.where(found == true, 0, np.abs(found - true) / step)
+    worst = np.argmax(np.where(np.isnan(distance), np.inf, distance))
+    assert distance[worst] <= stated.steps, f"{name}({arguments[worst]}) is {found[worst]}, not {true[worst]}"
+    if rounding == "chip":
+        assert np.ceil(distance[worst]) == stated.steps, "the stated bound is what was measured, and no more"
+
+
+@pytest.mark.parametrize("name", special.STATED)
+def test_stated_functions_run_on_a_chip(name):
+    stated = special.STATED[name]
+    arguments = half_even(np.linspace(max(stated.low, -3), min(stated.high, 6), 64)[1:])
+    x = af.input((len(arguments),))
+    found = af.compile(getattr(special, name)(x), target="m2")(arguments)
+    true = true_functions()[name](arguments)
+    np.testing.assert_allclose(found, true, rtol=0.02, atol=0.02)
+
+
 FUNCTIONS = [
     name
     for name, function in vars(special).items()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sbom
+from docpages.api import own_members
 
 import aneforge as af
 from aneforge.errors import DISTRIBUTION
@@ -50,7 +51,7 @@ def signatures() -> str:
         if inspect.isclass(value):
             lines.append(f"class {name}")
             members = [
-                (member, getattr(value, member)) for member in sorted(vars(value)) if not member.startswith("_")
+                (member, getattr(value, member)) for member in sorted(own_members(value)) if not member.startswith("_")
             ]
             for member, attribute in members:
                 parameters = _parameters(attribute) if callable(attribute) else ""

@@ -9,7 +9,7 @@ import aneforge as af
 from aneforge.errors import AneforgeError
 
 
-def layer(x, params):
+def layer(params, x):
     w, b = params
     return x + (x @ w + b).tanh()
 
@@ -27,13 +27,13 @@ def test_forward_and_backward_are_those_of_the_whole_graph():
     layers = values(5)
     stack = af.CheckpointedStack(layer, layers[0], (3, 4), target="m1")
     x, gradient = np.random.default_rng(1).standard_normal((3, 4)), np.ones((3, 4))
-    out = stack.forward(x, layers)
-    by_input, parts = stack.backward(gradient)
+    out, checkpoints = stack.forward(layers, x)
+    parts, by_input = stack.backward(layers, checkpoints, gradient)
     start = af.input((3, 4))
     flowing, params = start, []
     for w, b in stored(layers):
         params.append([af.parameter(w), af.parameter(b)])
-        flowing = layer(flowing, params[-1])
+        flowing = layer(params[-1], flowing)
     np.testing.assert_allclose(out, af.evaluate(flowing, [x]), rtol=0.02, atol=0.02)
     wanted = [start, *(param for pair in params for param in pair)]
     exact = af.backward_from(af.const(gradient), flowing, wanted)
@@ -52,8 +52,8 @@ def test_the_number_of_programs_does_not_depend_on_the_depth(monkeypatch):
     monkeypatch.setattr(home, "build", lambda *words: compiled.append(words) or build(*words))
     stack = af.CheckpointedStack(layer, values(1)[0], (3, 4), target="m1")
     for depth in (1, 3, 30):
-        stack.forward(np.ones((3, 4)), values(depth))
-        _, parts = stack.backward(np.ones((3, 4)))
+        _, checkpoints = stack.forward(values(depth), np.ones((3, 4)))
+        parts, _ = stack.backward(values(depth), checkpoints, np.ones((3, 4)))
         assert len(parts) == depth
     assert len(compiled) == stack.programs == 2
 
@@ -68,33 +68,38 @@ def test_a_stack_learns_with_an_optimiser():
     losses = []
     for _ in range(30):
         now = optimiser.values
-        out = stack.forward(x, [[now[param] for param in pair] for pair in params])
+        stacked = [[now[param] for param in pair] for pair in params]
+        out, checkpoints = stack.forward(stacked, x)
         losses.append(float(np.square(out - wanted).mean()))
-        _, parts = stack.backward(16.0 * 2 * (out - wanted) / out.size)
+        parts, _ = stack.backward(stacked, checkpoints, 16.0 * 2 * (out - wanted) / out.size)
         optimiser.step([part for pair in parts for part in pair])
     assert losses[-1] < losses[0] / 2
 
 
 def test_convolution_weights_keep_their_kernel():
     weight = af.conv_param(np.random.default_rng(0).standard_normal((2, 2, 3, 3)))
-    stack = af.CheckpointedStack(lambda x, params: af.conv2d(x, params[0], pad=1), [weight], (1, 2, 5, 5), target="m1")
-    out = stack.forward(np.ones((1, 2, 5, 5)), [[weight.weight.array]] * 2)
+    stack = af.CheckpointedStack(lambda params, x: af.conv2d(x, params[0], pad=1), [weight], (1, 2, 5, 5), target="m1")
+    layers = [[weight.weight.array]] * 2
+    out, checkpoints = stack.forward(layers, np.ones((1, 2, 5, 5)))
     assert out.shape == (1, 2, 5, 5)
-    assert stack.backward(out)[1][0][0].shape == (18, 2)
+    assert stack.backward(layers, checkpoints, out)[0][0][0].shape == (18, 2)
+    stack.release()
+    with pytest.raises(AneforgeError, match="was released"):
+        stack.forward(layers, np.ones((1, 2, 5, 5)))
 
 
 def test_bad_input_is_refused():
     layers = values(2)
     with pytest.raises(AneforgeError, match=r"layer_fn: it gave a tensor of \[3, 2\]; expected a tensor of io_shape"):
-        af.CheckpointedStack(lambda x, params: x @ params[0], [np.ones((4, 2))], (3, 4), target="m1")
+        af.CheckpointedStack(lambda params, x: x @ params[0], [np.ones((4, 2))], (3, 4), target="m1")
     with pytest.raises(AneforgeError, match="layer_fn: it gave a NoneType"):
-        af.CheckpointedStack(lambda x, params: None, layers[0], (3, 4), target="m1")
+        af.CheckpointedStack(lambda params, x: None, layers[0], (3, 4), target="m1")
     stack = af.CheckpointedStack(layer, layers[0], (3, 4), target="m1")
     for call, message in (
-        (lambda: stack.backward(np.ones((3, 4))), "Call forward first"),
-        (lambda: stack.forward(np.ones((2, 4)), layers), r"x: it has shape \[2, 4\]"),
-        (lambda: stack.forward(np.ones((3, 4)), []), "layers: the list is empty"),
-        (lambda: stack.forward(np.ones((3, 4)), [layers[0], [np.ones((4, 4))]]), "layer 1 has parameters of"),
+        (lambda: stack.backward(layers, [], np.ones((3, 4))), "checkpoints: 0 for 2 layers. Pass those that forward"),
+        (lambda: stack.forward(layers, np.ones((2, 4))), r"x0: it has shape \[2, 4\]"),
+        (lambda: stack.forward([], np.ones((3, 4))), "layers_params: the list is empty"),
+        (lambda: stack.forward([layers[0], [np.ones((4, 4))]], np.ones((3, 4))), "layer 1 has parameters of"),
     ):
         with pytest.raises(AneforgeError, match=message):
             call()

@@ -66,6 +66,28 @@ def test_a_page_uses_files_of_the_examples_or_what_it_wrote(page):
                 assert file in known, words
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_names_the_extras_that_it_needs(page):
+    """``check`` of a package reads it, ``export`` writes it; nothing is named that no command needs."""
+    used = [word for words in commands(page) for word in words]
+    needed = {"onnx"} | ({"coreml-export", "coreml"} if "export" in used else set())
+    (named,) = re.findall(r"^This page needs `pip install '\.\[([\w,-]+)\]'`", text(page), re.MULTILINE)
+    assert set(named.split(",")) == needed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_can_be_followed_twice(page, tmp_path):
+    """In the folder where it was followed before, after the rm that the page asks for."""
+    written.prepare(tmp_path)
+    console = [block for block in written.blocks(text(page)) if block.kind == "console"]
+    steps = [step for block in console for step in written.steps(block.text)]
+    for attempt in range(2):
+        for file in re.findall(r"`rm ([\w.]+)`", text(page)) if attempt else ():
+            (tmp_path / file).unlink()
+        for step in steps:
+            assert written.run(step.command, tmp_path).status == step.status, step.command
+
+
 def test_the_tutorial_shows_every_command_that_the_job_needs():
     shown = {words[1] for page in PAGES for words in commands(page)}
-    assert {"check", "partition", "export", "run", "compare", "diverges", "estimate", "risks", "ci"} <= shown
+    assert {"check", "partition", "export", "run", "compare", "estimate", "risks", "ci"} <= shown

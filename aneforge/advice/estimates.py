@@ -20,6 +20,7 @@ from aneforge.cost.machines import copy_rate
 from aneforge.cost.order import Slower, Timed, slower_and_newer
 from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.formats.arguments import Chips, Source, chip_of
+from aneforge.frames import Tabular
 from aneforge.process import quiet_collector
 from aneforge.study.listing import first_call_json, first_call_texts, time_text
 from aneforge.study.study import Study
@@ -91,6 +92,11 @@ def estimate_all(
     one whose copies are published (such as ``"M4 (MacBook Air)"``) or is the file of one that a kit measured,
     ``copy_gbs`` is what somebody measured on theirs: GB/s of the host's copies, which belong to the machine and not to
     the engine.
+
+    >>> import aneforge as af
+    >>> times = af.estimate_all(af.input((1, 64, 56, 56)).relu(), "m1,m5", changes=0)
+    >>> [chip for chip, time in times.items() if time.interval[0] < time.us < time.interval[1]]
+    ['m1', 'm5']
     """
     if isinstance(changes, bool) or not isinstance(changes, int) or changes < 0:
         raise ArgumentError("changes", f"{changes!r} is not a number of changes. Give 0 or more.")
@@ -113,7 +119,7 @@ def _vendor_us(study: Study, names: Iterable[str]) -> dict[str, float | None]:
     return figures
 
 
-class Estimates(ByChip[Estimate]):
+class Estimates(ByChip[Estimate], Tabular):
     """The estimate of each chip that runs something of the model; the others are in ``refused`` with the reason."""
 
     def __init__(self, study: Study, vendor: bool = False, changes: int = DEFAULT_CHANGES) -> None:
@@ -166,6 +172,23 @@ class Estimates(ByChip[Estimate]):
             },
         }
         return record if self.vendor_us is None else {**record, "vendor_us": dict(self.vendor_us)}
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each chip that runs something: microseconds of a call with its interval, and what it rests on."""
+        python = self.from_python
+        return [
+            {
+                "chip": estimate.basis.label,
+                "us": estimate.us,
+                "from_us": estimate.interval[0],
+                "to_us": estimate.interval[1],
+                "engine_us": estimate.engine_us,
+                "from_python_us": python[name],
+                "energy_mj": estimate.energy_mj,
+                "measured": estimate.basis.fitted,
+            }
+            for name, estimate in self.items()
+        ]
 
     def __str__(self) -> str:
         return self.text()

@@ -23,7 +23,7 @@ from aneforge.advice.proposals import LEAST_GAIN, AboutChange, Figure, Proposal,
 from aneforge.cost.constants import basis_of
 from aneforge.process import quiet_collector
 from aneforge.study.study import Study
-from aneforge.text import WIDTH, grouped, plural, short, some, wrapped
+from aneforge.text import grouped, line_width, plural, short, some, wrapped
 
 SOURCES: tuple[Callable[[Workbench], Iterable[Proposal]], ...] = (
     stored_weights,
@@ -220,7 +220,7 @@ def _packed(items: Sequence[str], indent: str) -> list[str]:
     """Items in as few lines as hold them, none of them broken."""
     lines: list[str] = []
     for item in items:
-        if lines and len(lines[-1]) + 2 + len(item) <= WIDTH:
+        if lines and len(lines[-1]) + 2 + len(item) <= line_width():
             lines[-1] += f"; {item}"
         else:
             lines.append(indent + item)

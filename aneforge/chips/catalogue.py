@@ -18,6 +18,8 @@ from aneforge.errors import UnknownNameError
 
 STATUSES = ("native", "decompose", "reject")
 PUBLISHED = ("bridge", "gated", "none")
+_KEYS = {"m1": "A13", "m2": "A14", "m3": "A15", "m4_m5": "A16"}
+_WORDS = {"none": "walled", "gated": "walled"}
 _TIERS = tuple(family for family in Family if family >= MIN_FAMILY)
 
 
@@ -43,15 +45,19 @@ def op_info(name: str) -> dict[str, Any]:
     """Everything that is known of one op, by its ``name``, with evidence.
 
     ``status`` is ``op_status`` by family, ``published`` the row of the 187-op matrix (None where it has none),
-    ``routes`` the answer by conversion and by direct authoring, ``backend`` the engine's own op.
+    ``routes`` the answer by conversion and by direct authoring, ``backend`` the engine's own op. ``m1``, ``m2``,
+    ``m3`` and ``m4_m5`` are that matrix in three words: ``native``, ``bridge``, or ``walled`` where there is no path.
     """
     routes = op_routes(name)
     row = _published(name)
     evidence = store.load("ops")["evidence"]
     lowered = lowered_to(name)
+    # Existing code reads one word for each generation: none and gated are one there.
+    words = {} if row is None else {key: _WORDS.get(row[label], row[label]) for key, label in _KEYS.items()}
     return {
         "op": name,
         "class": None if row is None else row["class"],
+        **{key: words.get(key) for key in _KEYS},
         "status": {family.name: routes.main[family].to_json() for family in _TIERS},
         "published": None
         if row is None

@@ -13,7 +13,15 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from aneforge.errors import TRACEBACK, AneforgeError, ArgumentError, is_input_error, line_of, shown
+from aneforge.errors import (
+    TRACEBACK,
+    AneforgeError,
+    ArgumentError,
+    error_document,
+    is_input_error,
+    line_of,
+    shown,
+)
 
 __all__ = ["main"]
 
@@ -80,15 +88,20 @@ def _misused(error: Any) -> int:
         error.show()
         return _BAD_INPUT
     ended = message if message.endswith(("?", ".")) else f"{message}."
-    return _say(f"{ended} Run {ctx.command_path} --help to see what it takes.", _BAD_INPUT)
+    return _say(f"{ended} Run {ctx.command_path} --help to see what it takes.", _BAD_INPUT, ctx.command_path)
 
 
 def _option(parameter: str) -> str:
     return f"--{parameter.replace('_', '-')}"
 
 
-def _say(message: str, status: int) -> int:
+def _say(message: str, status: int, where: str | None = None) -> int:
+    """A line on stderr; with --json the same as one document on stdout, which is all that there is on it."""
     print(f"aneforge: {shown(message)}", file=sys.stderr)
+    if "--json" in sys.argv[1:]:
+        import json
+
+        print(json.dumps(error_document(shown(message), status, where), indent=2, ensure_ascii=False))
     return status
 
 

@@ -23,8 +23,7 @@ from aneforge.cli.options import Dims, Function, ModelFile
 _EXAMPLES = "Examples:"
 _TAKES = {
     "apply": "FOLDER",
-    "against": "FILE",
-    "against_target": "CHIPS",
+    "base": "COMMIT",
     "baseline": "FILE",
     "budget": "COUNT",
     "about": "WHAT",
@@ -38,7 +37,8 @@ _TAKES = {
     "color": "WHEN",
     "data": "FILE.npz",
     "decode": "STEPS",
-    "diff": "OTHER",
+    "compare": "OTHER",
+    "compare_target": "CHIPS",
     "dim": "NAME=SIZE",
     "encodings": "NAMES",
     "every": "STEPS",
@@ -59,6 +59,7 @@ _TAKES = {
     "lr": "RATE",
     "machine": "NAME",
     "max_abs": "NUMBER",
+    "max_answer": "COUNT",
     "max_memory": "SIZE",
     "max_seconds": "SECONDS",
     "max_upload": "SIZE",
@@ -122,6 +123,9 @@ class HelpfulCommand(TyperCommand):
                 name = str(parameter.name)
                 parameter.metavar = name.upper() if argument else _TAKES.get(name)  # type: ignore[attr-defined]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [_FORMER.get(word, word) for word in args])
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments and required options first: what somebody has to write."""
         pieces = []
@@ -181,11 +185,17 @@ def _section(name: str) -> str:
     return "Options of every command" if name in _OF_EVERY_COMMAND else "Options"
 
 
-LOOK_UP, CHECK, COMPILE = "Look up", "Check", "Compile"
-RUN, MEASURE, DEPLOY = "Run", "Measure", "Deploy"
-_PANELS = (LOOK_UP, CHECK, COMPILE, RUN, MEASURE, DEPLOY)
+FRONT = ("report", "check", "estimate", "compare", "risks", "compress", "ci", "serve")
+"""The commands that answer about a model, in the order of the help; all others are below them."""
+START = "Start here"
+LOOK_UP, CHECK, COMPILE = "More to look up", "More to check", "More to compile"
+RUN, MEASURE, DEPLOY = "More to run", "More to measure", "More to deploy"
+_PANELS = (START, LOOK_UP, CHECK, COMPILE, RUN, MEASURE, DEPLOY)
+_FORMER = {"--against": "--compare", "--against-target": "--compare-target"}
+"""Options by the names that scripts know them under."""
+_FORMER_VERBS = {"diverges": ["compare", "--any-input"]}
 
-_CHIPS = ("target", "against_target")
+_CHIPS = ("target", "compare_target")
 """Parameters that name chips."""
 _Added = dict[str, tuple[Any, Any]]  # the annotation and the default of each option, by its parameter
 _NoCache = Annotated[bool, typer.Option("--no-cache", help="Import the model file again, and store nothing.")]
@@ -326,10 +336,23 @@ class ListedCommands(TyperGroup):
 
 
 class GroupedCommands(ListedCommands):
-    """Lists the commands by what somebody wants to do."""
+    """Lists the commands in front first, and the others by what somebody wants to do."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        former = _FORMER_VERBS.get(args[0]) if args else None
+        return super().parse_args(ctx, args if former is None else [*former, *args[1:]])
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return [*(name for name in FRONT if name in names), *(name for name in names if name not in FRONT)]
 
     def _heading(self, command: Any) -> str:
-        return str(getattr(command, "rich_help_panel", None) or "Commands")
+        return panel_of(command)
+
+
+def panel_of(command: Any) -> str:
+    """The heading under which the help lists a command of the program."""
+    return START if command.name in FRONT else str(getattr(command, "rich_help_panel", None) or "Commands")
 
 
 def _place(heading: str) -> int:

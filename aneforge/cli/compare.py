@@ -14,6 +14,7 @@ from aneforge.errors import AneforgeError
 from aneforge.files import write_whole
 from aneforge.study.comparison import Comparison, compare
 from aneforge.study.decoding import decode_steps
+from aneforge.study.pairwise import diverges
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,19 @@ class CompareOptions:
     steps: int | None = None
 
 
-def run(model: str | ModelFile, chips: str, options: CompareOptions) -> int:
+@dataclass(frozen=True)
+class Bounds:
+    """What is asked about any input."""
+
+    max_abs: float | None = None
+    everything: bool = False
+
+
+def run(model: str | ModelFile, chips: str, options: CompareOptions, bounds: Bounds | None = None) -> int:
     """Print the comparison, draw it if asked; 1 if an output differs by more than is allowed."""
     file = ModelFile.of(model)
+    if bounds is not None:
+        return _run_any_input(file, chips, options, bounds)
     if options.steps is not None:
         return _run_steps(file, chips, options, options.steps)
     picture = None if options.plot is None else writable(options.plot, "--plot")
@@ -60,13 +71,28 @@ def run(model: str | ModelFile, chips: str, options: CompareOptions) -> int:
     return 0 if comparison.ok else 1
 
 
-def _run_steps(file: ModelFile, chips: str, options: CompareOptions, steps: int) -> int:
-    """Print where chips part while they decode; their numbers are shown, and nothing fails."""
+def _refuse_beside(options: CompareOptions, option: str, **more: object) -> None:
+    """Refuse options that mean nothing beside another."""
     left_out = {"--samples": options.samples, "--reference": options.reference, "--plot": options.plot,
-                "--fail-above": options.fail_above}  # fmt: skip
+                "--fail-above": options.fail_above, **more}  # fmt: skip
     odd = next((name for name, value in left_out.items() if value is not None), None)
     if odd is not None:
-        raise AneforgeError(f"{odd}: it does not go with --decode. Leave one of them out.")
+        raise AneforgeError(f"{odd}: it does not go with {option}. Leave one of them out.")
+
+
+def _run_any_input(file: ModelFile, chips: str, options: CompareOptions, bounds: Bounds) -> int:
+    """Print where chips can differ, by the rules alone; nothing fails."""
+    _refuse_beside(options, "--any-input", **{"--decode": options.steps, "--seed": options.seed})
+    with working(f"reading {file.name}") as progress:
+        report = diverges(file.path, chips, bounds.max_abs, options.inputs, progress=progress, **file.options)
+        answer = text.as_json(report.to_json()) if options.as_json else report.text(bounds.everything)
+    print(answer)
+    return 0
+
+
+def _run_steps(file: ModelFile, chips: str, options: CompareOptions, steps: int) -> int:
+    """Print where chips part while they decode; their numbers are shown, and nothing fails."""
+    _refuse_beside(options, "--decode")
     with working(f"decoding with {file.name}") as progress:
         settings = {**file.options, "seed": options.seed, "progress": progress}
         decoding = decode_steps(file.path, chips, steps, options.inputs, options.mode, **settings)

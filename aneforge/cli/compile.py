@@ -13,6 +13,7 @@ from aneforge.cli.options import ModelFile, require_file
 from aneforge.codegen.anec import anec_of
 from aneforge.codegen.anec_check import check_fields, driver_lines
 from aneforge.codegen.emission import emit
+from aneforge.compiler.compile import write_build
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
@@ -57,8 +58,9 @@ def run(
     else:
         try:
             with warnings_on_stderr(DispatchFloorWarning), working(doing):  # times are for aneforge estimate
-                folder = None if _is_program_file(out) else out
-                compiled = compile_model(graph, build_dir=folder, validate=validate, target=names[0], route=route)
+                compiled = compile_model(graph, validate=validate, target=names[0], route=route)
+                if out is not None and not _is_program_file(out):
+                    write_build(compiled.program, out)
         except CompileError as error:  # as with several targets: nothing was wrong with what was asked
             with working(doing):
                 programs = compile_all(graph, chips, route)

@@ -14,7 +14,7 @@ from typing import Any
 
 from aneforge import text
 from aneforge.cli import say
-from aneforge.errors import AneforgeError, install_hint
+from aneforge.errors import FOREIGN, AneforgeError, foreign_package, install_hint
 from aneforge.files import LIMITS
 from aneforge.version import __version__
 
@@ -49,6 +49,7 @@ EXTRAS = {
     "coreml-export": ("coremltools", "writes .mlpackage"),
     "torch": ("torch", "reads .pt2 and modules"),
     "coreai": ("coreai", "reads .aimodel"),
+    "mcp": ("mcp", "serves coding agents (aneforge mcp)"),
     "sweep": ("pyarrow", "writes the tables of sweeps as Parquet"),
     "images": ("PIL", "reads data sets of images"),
     "cluster": ("distributed", "runs sweeps on Dask"),
@@ -111,6 +112,9 @@ def _guarded(what: str, look: Callable[[], Observation]) -> Observation:
 
 def _versions() -> list[Observation]:
     rows = [Observation("aneforge", __version__), Observation("python", platform.python_version(), sys.platform)]
+    if _version_of(FOREIGN) is not None:
+        folder = str(metadata.distribution(FOREIGN).locate_file(""))
+        rows.append(Observation("other package", f"{FOREIGN} {_version_of(FOREIGN)}", foreign_package(folder), False))
     return [*rows, *(Observation(name, _version_of(name) or "version unknown") for name in REQUIRED)]
 
 

@@ -14,11 +14,11 @@ from aneforge.errors import AneforgeError
 def show(chip: str, field: str | None, diff: str | None, build: str | None, unknowns: bool, as_json: bool) -> None:
     table = Hal(target(one_chip(chip, "CHIP")), build)
     if field is not None and diff is not None:
-        raise AneforgeError("--diff: it compares all fields, and a field was named too. Give one of the two.")
+        raise AneforgeError("--compare: it compares all fields, and a field was named too. Give one of the two.")
     if field is not None:
         _show_field(table, field, as_json)
     elif diff is not None:
-        _show_difference(table, Hal(target(one_chip(diff, "--diff")), table.build), unknowns, as_json)
+        _show_difference(table, Hal(target(one_chip(diff, "--compare")), table.build), unknowns, as_json)
     else:
         _show_table(table, unknowns, as_json)
 

@@ -21,7 +21,7 @@ _WORDS = 120  # of a value in a line
 def run(file: str, other: str | None, task: int | None, words: bool, as_json: bool) -> int:
     """Print the program, or what differs from another; 1 if something does."""
     if words and (as_json or other):
-        raise AneforgeError("--raw prints words as they are; leave out --json and --diff")
+        raise AneforgeError("--raw prints words as they are; leave out --json and --compare")
     if other is not None:
         return _compare(file, other, task, as_json)
     _show(_read(file), task, words, as_json)

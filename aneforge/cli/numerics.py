@@ -1,4 +1,4 @@
-"""``aneforge diverges`` and ``aneforge risks``: where chips differ, and what one of them can lose."""
+"""``aneforge risks``: what a chip can lose."""
 
 from __future__ import annotations
 
@@ -12,26 +12,10 @@ from aneforge.cli.options import ModelFile, require_file
 from aneforge.errors import AneforgeError
 from aneforge.formats.arguments import graph_of
 from aneforge.numerics.causes import rewritten
-from aneforge.study.pairwise import diverges
 from aneforge.study.risk import risks
 
 
-def run_diverges(
-    model: str | ModelFile,
-    chips: str,
-    max_abs: float | None,
-    inputs: str | None,
-    as_json: bool,
-    everything: bool = False,
-) -> None:
-    file = ModelFile.of(model)
-    with working(f"reading {file.name}") as progress:
-        report = diverges(file.path, chips, max_abs, inputs, progress=progress, **file.options)
-        answer = text.as_json(report.to_json()) if as_json else report.text(everything)
-    print(answer)
-
-
-def run_risks(
+def run(
     model: str | ModelFile,
     chips: str,
     max_abs: float | None,

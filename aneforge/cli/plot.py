@@ -10,14 +10,10 @@ from aneforge.chips.names import chip_label, chip_labels
 from aneforge.cli import say
 from aneforge.cli.notes import working
 from aneforge.cli.options import ModelFile, require_file
-from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
 from aneforge.files import write_whole
-from aneforge.reports.plots import chips_svg, roofline_svg, timeline_svg
+from aneforge.reports.picture import KINDS, picture_of
 from aneforge.text import wrapped
-
-# The chips of each picture where none are named.
-KINDS = {"roofline": "m1", "timeline": "m1", "chips": "macs,phones"}
 
 
 def run(
@@ -33,15 +29,7 @@ def run(
     with working(f"estimating {source.name} on {chips or KINDS[kind]}"):
         estimates = estimate_all(source.path, chips or KINDS[kind], scope, **source.options)
         estimates.require()
-    name = Path(source.path).name
-    labelled = {chip_label(chip): result for chip, result in estimates.in_order().items()}
-    drawn = {label: result for label, result in labelled.items() if isinstance(result, Estimate)}
-    if kind == "chips":
-        picture = chips_svg(labelled, f"{name}: estimated time of one call")
-    elif kind == "timeline":
-        picture = timeline_svg(drawn, f"{name}: estimated time by layer")
-    else:
-        picture = roofline_svg(drawn, f"{name}: layers and roofline")
+    picture = picture_of(estimates, kind).svg
     for chip, error in estimates.refused.items():
         say.note(f"{chip_label(chip)}: {error}")
     split = [chip for chip, estimate in estimates.items() if estimate.parts]

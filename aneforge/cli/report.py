@@ -120,7 +120,7 @@ def _measured(asked: str | None) -> Measured | None:
 
 def _comparison(file: ModelFile, options: ReportOptions, progress: Progress | None) -> against.ReportComparison:
     if options.measured is not None:
-        raise AneforgeError("--measured goes with one report, --against compares two; choose one")
+        raise AneforgeError("--measured goes with one report, --compare compares two; choose one")
     before = _one(file, options, options.chips, progress)
     after = _one(file, options, options.against_target or options.chips, progress, options.against)
     return against.compare_reports(before, after)

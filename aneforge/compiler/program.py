@@ -24,13 +24,14 @@ from aneforge.compiler.shown import ProgramLayer, Schedule
 from aneforge.engine.ir import Module
 from aneforge.engine.lineage import Standing
 from aneforge.engine.text import write
+from aneforge.frames import Tabular
 
 # The objects of the plan as a program shows them: each layer by its place in the schedule.
 ProgramSegment = Segment
 ProgramWeight = StoredWeight
 
 
-class Program:
+class Program(Tabular):
     """A compiled graph for one target."""
 
     def __init__(
@@ -84,6 +85,21 @@ class Program:
     def layers(self) -> tuple[ProgramLayer, ...]:
         """Every layer in the order of the schedule."""
         return self.schedule.layers
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each layer of the schedule."""
+        return [
+            {
+                "layer": layer.number,
+                "op": layer.op,
+                "engine": layer.engine,
+                "nodes": ", ".join(layer.sources),
+                "shape": list(layer.shape),
+                "segment": layer.segment,
+                "in_slots": ", ".join(slot.op for slot in layer.slots),
+            }
+            for layer in self.layers
+        ]
 
     def place_of(self, layer_number: int) -> int:
         """The place in the schedule of a layer by the number that its ops carry."""

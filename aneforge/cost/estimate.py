@@ -23,6 +23,7 @@ from aneforge.cost.machines import with_copies
 from aneforge.cost.program import residents_of, work_of_program
 from aneforge.cost.work import Work, more_calls
 from aneforge.formats.arguments import chip_of
+from aneforge.frames import Tabular
 
 PARTS = {
     "call": "starting calls and copying data",
@@ -101,7 +102,7 @@ class CallSpan:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Tabular):
     """Microseconds of one call, between two that hold eight times of ten, and what they rest on."""
 
     us: float
@@ -119,6 +120,21 @@ class Estimate:
     """How often the device changes."""
     copies_us: float = 0.0
     """Of one program: what copying its inputs and outputs takes of the call."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each layer of the engine, in the order of the program."""
+        return [
+            {
+                "layer": layer.number,
+                "op": layer.op,
+                "nodes": ", ".join(layer.sources),
+                "us": layer.us,
+                "bound": layer.bound,
+                "operations": layer.flops,
+                "bytes": layer.traffic,
+            }
+            for layer in self.layers
+        ]
 
     @property
     def host_us(self) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -76,6 +77,11 @@ def load(
     that are the same in every run (sizes, axes, masks). ``function`` names one of several functions in the file."""
     file = Path(path)
     if not file.exists():
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not file.suffix and not file.parent.exists():
+            raise LoadError(
+                f"{str(path)!r}: no such file; models of a hub are not loaded. Export it to ONNX, Core ML or "
+                "torch.export and give the file"
+            )
         raise LoadError(f"{str(path)!r}: no such file; check the path")
     model_format = FORMATS.get(ending_of(file))
     if not file.is_dir():

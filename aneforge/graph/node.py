@@ -460,9 +460,9 @@ def located(where: tuple[str, int] | None) -> str:
     return f"{name}:{line}" if line else name
 
 
-def _located(name: str, message: str) -> GraphError:
+def _located(name: str, message: str, kind: type[GraphError] = GraphError) -> GraphError:
     """A complete error: the op, the user's line, and a message with the shapes and the rule."""
-    error = GraphError(f"{name} at {located(_caller())}: {message.removeprefix(f'{name}: ')}")
+    error = kind(f"{name} at {located(_caller())}: {message.removeprefix(f'{name}: ')}")
     vars(error)["complete"] = True
     return error
 
@@ -481,7 +481,7 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
         except GraphError as error:
             if "complete" in vars(error):
                 raise
-            raise _located(name, f"{error}{_operand_shapes(args, kwargs)}") from None
+            raise _located(name, f"{error}{_operand_shapes(args, kwargs)}", type(error)) from None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise  # arguments missing or unknown: Python's own message is the clear one

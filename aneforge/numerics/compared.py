@@ -11,8 +11,10 @@ import numpy as np
 
 from aneforge import text
 from aneforge.errors import AneforgeError
+from aneforge.frames import Tabular
 from aneforge.sim.compare import Summary
 from aneforge.sim.fidelity import FIDELITIES
+from aneforge.svg import Picture
 from aneforge.text import grouped, plural, short
 
 _ROWS = 24  # nodes that the text shows; to_json has all
@@ -149,7 +151,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Tabular):
     """One graph on several chips, by the names that were asked for."""
 
     reference: str
@@ -213,6 +215,19 @@ class Comparison:
         """By chip, the outputs that differ by more than some steps of fp16 or are infinite on one chip only."""
         over = {name: pair.exceeds(ulp) for name, pair in self.pairs.items()}
         return {name: outputs for name, outputs in over.items() if outputs}
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each node and chip beside the reference, in the order of the program; steps are those of fp16."""
+        names = ("elements", "changed", "max_ulp", "max_abs", "lost", "basis")
+        return [
+            {"node": node, "op": found.op, "chip": chip, **{name: getattr(found, name) for name in names}}
+            for node, row in self.by_node().items()
+            for chip, found in row.items()
+        ]
+
+    def plot(self) -> Picture:
+        """A heat map of nodes by chips."""
+        return Picture("heat map", self.heatmap_svg(f"{self.model or 'model'}: where chips differ"))
 
     def to_json(self) -> dict[str, Any]:
         exact = {
@@ -313,7 +328,8 @@ def _chips(comparison: Comparison) -> str:
             lines.append(f"{name}: {len(pair.differing)} of {shown} differ, first at {pair.first_differing}")
     if any(pair.same and not pair.one_run for pair in comparison.pairs.values()):
         lines.append(
-            f"other inputs may differ: this was {samples}; aneforge diverges and aneforge risks hold for all inputs"
+            f"other inputs may differ: this was {samples}; aneforge compare --any-input and aneforge risks hold for "
+            "all inputs"
         )
     return "\n".join(lines)
 

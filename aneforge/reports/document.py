@@ -14,6 +14,7 @@ from aneforge.compiler.passes import PASSES
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
 from aneforge.files import written_file
+from aneforge.frames import Tabular
 from aneforge.reports.rows import (
     ChangeRow,
     ChipRow,
@@ -48,7 +49,7 @@ def format_of(path: str | Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Tabular):
     """Rows of everything that is known of a model on the chips that were asked for."""
 
     model: Mapping[str, Any]
@@ -93,6 +94,21 @@ class Report:
         for place, row in enumerate(self.findings):
             alike.setdefault((row.grade, row.rule or row.id, row.chips), []).append(place)
         return list(alike.values())
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each chip: verdict, time and memory."""
+        names = ("label", "verdict", "likely", "ops", "engine_ops", "us", "engine_us", "energy_mj", "memory_bytes")
+        return [{name: getattr(chip, name) for name in names} for chip in self.chips]
+
+    def _repr_html_(self) -> str:
+        """The page of the report in a frame of its own, so that its styles and the notebook's stay apart."""
+        from html import escape
+
+        from aneforge.reports.html import page
+
+        source = escape(page(self), quote=True)
+        title = escape(f"report of {self.model.get('name', 'a model')}", quote=True)
+        return f'<iframe title="{title}" srcdoc="{source}" style="width:100%;height:720px;border:0"></iframe>'
 
     def save(self, path: str | Path, format: str | None = None) -> list[Path]:  # noqa: A002 - the option's name
         """Write the report, whole or not at all, in the format of the suffix or of ``format``; the files written. A

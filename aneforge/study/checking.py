@@ -13,6 +13,7 @@ from aneforge.compiler.legal.findings import BASES
 from aneforge.compiler.legal.query import RUNTIME_LABELS
 from aneforge.errors import ArgumentError
 from aneforge.formats.arguments import Chips, Source
+from aneforge.frames import Tabular
 from aneforge.graph.origins import Taken
 from aneforge.study.outcomes import FAIL_ON, Outcome
 from aneforge.study.partition import Partition
@@ -54,12 +55,19 @@ def check(
     ``check(...)["m1"]`` is the report of one chip (:class:`Preflight`).
 
     ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`.
+
+    >>> import aneforge as af
+    >>> found = af.check(af.topk(af.input((1, 64)), 5), "m1,m5")
+    >>> found.verdicts
+    {'m1': 'no', 'm5': 'yes'}
+    >>> found["m1"].reject[0].op
+    'topk'
     """
     study = Study(model, target, route=route, os=os, runtime=runtime, max_abs=max_abs, dims=dims, function=function)
     return Check(study, fail_on)
 
 
-class Check(ByChip[Preflight]):
+class Check(ByChip[Preflight], Tabular):
     """The report of each chip on one model. ``ok`` is False where a chip does worse than allowed."""
 
     def __init__(self, study: Study, fail_on: str = FAIL_ON) -> None:
@@ -135,6 +143,14 @@ class Check(ByChip[Preflight]):
         parts = {name: taken._asdict() for name, taken in self.handed_on.items()}
         runtime |= {"handed_on": parts} if parts else {}
         return {**head, "verdicts": self.verdicts, "outcomes": outcomes, **runtime, **super().to_json()}
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each chip: its verdict, what the runtime likely gives its engine, and operations by status."""
+        verdicts, likely = self.verdicts, self.likely
+        return [
+            {"chip": chip_label(name), "verdict": verdicts[name], "likely": likely[name], **result.counts}
+            for name, result in self.items()
+        ]
 
     def __str__(self) -> str:
         return self.text()

@@ -64,6 +64,11 @@ def compare(
     reason, and the others go on. A model that is only in part on the engine is compared region by region as each chip
     runs it; what the host computes in float32 is marked ``host``. ``progress`` hears how many simulations are done, of
     how many, and what is done now.
+
+    >>> import aneforge as af
+    >>> found = af.compare(af.input((1, 64), max_abs=8).exp(), "m1,m5")
+    >>> found.reference, list(found.pairs), found.ok
+    ('m1', ['m5'], True)
     """
     if fail_above is not None and not fail_above >= 0:
         raise ArgumentError("fail_above", f"{fail_above!r} is not a number of steps; give 0 or more.")

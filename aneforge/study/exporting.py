@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from aneforge.chips.chip import Target
 from aneforge.chips.families import Family
-from aneforge.compiler.compile import resolve_target
+from aneforge.compiler.compile import resolve_target, write_build
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.legal.passes import as_graph_for, rewritten_for
 from aneforge.compiler.record import Record
+from aneforge.errors import AneforgeError, install_hint
+from aneforge.files import write_whole
 from aneforge.formats.arguments import Source, chip_of, graph_of
 from aneforge.formats.exports.coreml import Exported, write_package
 from aneforge.formats.exports.mil import RULES, ExportError, refuse_host_ops
@@ -45,6 +49,28 @@ def export_coreml(
         return write_package(file, rewritten_for(graph, resolve_target(Family.A16), frozenset(RULES)), graph.states)
     draft, left, refused = _for_chip(Study(graph, chip_of(target, model)))
     return write_package(file, draft, graph.states, left, refused)
+
+
+def write_build_of(model: Model, folder: str | Path) -> None:
+    """The files of a build. Where the graph can be said in MIL and coremltools is installed, ``model.mil`` and
+    ``weights.bin`` are among them, which ``af.load`` reads; else ``model.mil.txt`` says why they are not."""
+    from aneforge.formats.exports.text import WEIGHTS, mil_of_package
+
+    write_build(model.program, folder)
+    home = Path(folder)
+    (home / "model.mil.txt").unlink(missing_ok=True)  # of an earlier build
+    try:
+        if find_spec("coremltools") is None:
+            raise ExportError(f"coremltools is not installed; say {install_hint('coreml-export')}")
+        with tempfile.TemporaryDirectory() as scratch:
+            package = Path(scratch) / "model.mlpackage"
+            export_coreml(model, package)
+            text, weights = mil_of_package(package)
+    except AneforgeError as error:
+        write_whole(home / "model.mil.txt", f"model.mil was not written: {error}\n")
+        return
+    write_whole(home / WEIGHTS, weights)
+    write_whole(home / "model.mil", text)
 
 
 def _for_chip(study: Study) -> tuple[Draft, tuple[Record, ...], tuple[str, ...]]:

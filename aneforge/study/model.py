@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.chips.chip import Target
-from aneforge.compiler.compile import compile_target, overlap_of, resolve_target, write_build
+from aneforge.compiler.compile import compile_target, overlap_of, resolve_target
 from aneforge.compiler.compression import (
     DEFAULT_ATOL,
     DEFAULT_BLOCK,
@@ -43,14 +42,15 @@ from aneforge.sim.engine import MODES
 from aneforge.sim.executor import ExecutionPlan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
 from aneforge.sim.gpu.plan import DevicePlan, check_device, cuda
-from aneforge.sim.ports import input_array, output_array, port_numbers
+from aneforge.sim.ports import port_numbers
 from aneforge.study.chain import Chain
+from aneforge.study.ports import BoundPorts
 
 if TYPE_CHECKING:
     from aneforge.formats.archive import SavedProgram
 
 
-class Model:
+class Model(BoundPorts):
     """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why, and a call simulates it.
 
     ``mode`` is how: ``exact``, or ``fast`` with single-precision sums. Weights are decoded at the first run.
@@ -68,6 +68,7 @@ class Model:
         """What ``compress`` did with each layer's weight; None where it was not asked for."""
         self.released = False
         self._views: dict[tuple[str, str], np.ndarray] = {}
+        self._shared: list[tuple[str, str]] = []
         self._states: dict[str, np.ndarray] = {}  # NDCHW, as the program keeps them
 
     @staticmethod
@@ -95,9 +96,10 @@ class Model:
         its program, listing and estimate stay. A second call does nothing."""
         self.released = True
         self._views.clear()
+        self._shared.clear()
         self._states.clear()
-        self.__dict__.pop("_decoded", None)
-        self.__dict__.pop("_on_device", None)
+        vars(self).pop("_decoded", None)
+        vars(self).pop("_on_device", None)
 
     # State that lives from call to call.
 
@@ -115,42 +117,6 @@ class Model:
     def reset(self) -> None:
         """Set every state back to zeros."""
         self._states.clear()
-
-    # Arrays that are bound to the ports.
-
-    def input_view(self, which: int | str = 0) -> np.ndarray:
-        """The array that ``execute`` reads for one input, by name or by its place among the inputs of a call.
-
-        It has the user's shape and the port's own type (float16, or uint8 for an image), holds zeros at first, and is
-        the same array every time: write into it (``view[...] = frame``). A uint8 view refuses what the port cannot
-        hold. A parameter is reached by its name and holds its start value.
-        """
-        self._refuse_if_released()
-        by_place = [port for port in self.program.inputs if port.initial is None]
-        return self._view("input", _port_named(which, self.program.inputs, by_place, "input"))
-
-    def output_view(self, which: int | str = 0) -> np.ndarray:
-        """The array that ``execute`` fills for one output, by name or place: the user's shape, float16 (bool for truth
-        values), the same array every time. It is read-only."""
-        self._refuse_if_released()
-        view = self._view("output", _port_named(which, self.program.outputs, self.program.outputs, "output"))
-        shown = view.view()
-        shown.flags.writeable = False
-        return shown
-
-    def _view(self, side: str, port: Port) -> np.ndarray:
-        make = input_array if side == "input" else output_array
-        if (side, port.name) not in self._views:
-            self._views[side, port.name] = make(port)
-        return self._views[side, port.name]
-
-    def execute(self) -> None:
-        """Run on what the input views hold, and fill the output views. The numbers are those of a call."""
-        self._refuse_if_released()
-        feeds = {port.name: self._view("input", port) for port in self.program.inputs}
-        done = self.run({name: np.asarray(array) for name, array in feeds.items()})
-        for port in self.program.outputs:
-            np.copyto(self._view("output", port), done.outputs[port.name])
 
     @property
     def target(self) -> Target:
@@ -344,45 +310,28 @@ class MultiModel(Model):
 
     def __init__(self, graph: Graph, program: Program, keys: Sequence[str], mode: str = "exact") -> None:
         super().__init__(graph, program, mode)
-        self.output_ports: tuple[str, ...] = tuple(keys)
+        self.keys: tuple[str, ...] = tuple(keys)
         """The names of the outputs, in order: the keys of what a call gives."""
 
     @property
-    def prog(self) -> Program:
-        """The compiled program."""
-        return self.program
-
-    @property
-    def input_ports(self) -> tuple[str, ...]:
-        """The names of the inputs that a call takes, in order."""
-        return tuple(port.name for port in self.program.inputs if port.initial is None)
+    def output_ports(self) -> tuple[tuple[Tensor, str], ...]:
+        """Each output as the tensor of the graph and its name."""
+        return tuple(zip(self.graph.outputs, self.keys, strict=True))
 
     @property
     def _saved(self) -> SavedProgram:
-        return replace(super()._saved, keys=self.output_ports)
+        return replace(super()._saved, keys=self.keys)
 
     def output_view(self, which: int | str = 0) -> np.ndarray:
-        """As for :class:`Model`; by the names that ``output_ports`` has."""
-        known = isinstance(which, str) and which in self.output_ports
-        return super().output_view(self.output_ports.index(which) if known else which)
+        """As for :class:`Model`; by the names that ``keys`` has."""
+        known = isinstance(which, str) and which in self.keys
+        return super().output_view(self.keys.index(which) if known else which)
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> dict[str, np.ndarray]:
         """The numbers the chip would give, by the name of the output."""
         outputs = super().__call__(*arrays, dtype=dtype, **named)
         results = outputs if isinstance(outputs, list) else [outputs]
-        return dict(zip(self.output_ports, results, strict=True))
-
-
-def _port_named(which: int | str, ports: Sequence[Port], by_place: Sequence[Port], side: str) -> Port:
-    if isinstance(which, str):
-        named_port = next((port for port in ports if port.name == which), None)
-    else:
-        place = operator.index(which) if hasattr(which, "__index__") else len(by_place)
-        named_port = by_place[place] if -len(by_place) <= place < len(by_place) else None
-    if named_port is None:
-        names = ", ".join(f"{place} {port.name}" for place, port in enumerate(by_place))
-        raise AneforgeError(f"{which!r}: not an {side} of the program. Choose one: {names or 'none'}.")
-    return named_port
+        return dict(zip(self.keys, results, strict=True))
 
 
 def compile(  # noqa: A001 - the name users call
@@ -407,9 +356,10 @@ def compile(  # noqa: A001 - the name users call
     ``out`` is a graph, its output tensors, a compiled model, or the path of a model file, which ``dims`` and
     ``function`` go with (see ``af.load``). ``target`` is any chip's or target's name, a five-tier family, or None for
     the host; ``af.compile_all`` takes several. ``validate`` runs the float64 interpreter before and
-    after every pass and names the pass that changes a result. ``build_dir`` receives the listing, the program as JSON
-    and the backend code. What the chip cannot take raises :class:`CompileError`. ``mode`` is how the model runs when
-    it is called: ``exact``, to the bit where silicon says how, or ``fast``.
+    after every pass and names the pass that changes a result. ``build_dir`` receives the listing, the program as JSON,
+    the backend code and, with coremltools, ``model.mil`` and ``weights.bin``. What the chip cannot take raises
+    :class:`CompileError`. ``mode`` is how the model runs when it is called: ``exact``, to the bit where silicon says
+    how, or ``fast``.
 
     ``opt`` is how much the schedule may do. ``"routes"`` and 1 are the same: the form of every op is chosen from the
     facts of the chip, and layers overlap (chains inside L2, pairs on two engines). 0 and None choose the same forms
@@ -438,7 +388,7 @@ def compile(  # noqa: A001 - the name users call
         model = _build_compressed(graph, chip, options, mode, opt, route, validate)
         warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
-        write_build(model.program, build_dir)
+        _write_build(model, build_dir)
     return model
 
 
@@ -470,10 +420,16 @@ def compile_multi(
         raise AneforgeError(f"outs: outputs are called {', '.join(keys)}; give each a name of its own")
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
-        write_build(model.program, build_dir)
+        _write_build(model, build_dir)
     several = MultiModel(model.graph, model.program, keys, mode)
     several.compression = model.compression
     return several
+
+
+def _write_build(model: Model, folder: str | Path) -> None:
+    from aneforge.study.exporting import write_build_of  # it writes models, and imports this module
+
+    write_build_of(model, folder)
 
 
 def _build_compressed(

@@ -42,6 +42,11 @@ def partition(
     "m1").regions``.
 
     ``os`` is the version of the system and ``runtime`` who runs the model, as for :class:`Study`.
+
+    >>> import aneforge as af
+    >>> out = af.topk(af.input((1, 64)).relu(), 5)
+    >>> [region.device for region in af.partition(out, "m1").regions]
+    ['engine', 'host']
     """
     study = Study(model, target, os=os, runtime=runtime, dims=dims, function=function)
     return Partitions(study.judged() if by is None else study.partitions(by))

@@ -40,6 +40,11 @@ def compile_all(
     ``target`` is all 28 targets where it is left out. A chip that refuses the model is in ``.refused`` with its
     reason; it does not stop the others, and ``.split`` has the regions that it runs. ``route`` is as for
     ``af.compile``.
+
+    >>> import aneforge as af
+    >>> programs = af.compile_all(af.input((1, 64)).relu(), "m1,m5")
+    >>> list(programs), programs.ok
+    (['h13', 'h17'], True)
     """
     study = Study(model, target, route=route, dims=dims, function=function)
     compiled = study.shelf.programs(study.targets, study.route)

@@ -18,6 +18,7 @@ from aneforge.chips.names import chip_label, chip_labels
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
 from aneforge.formats.arguments import Chips, Source, chip_of
+from aneforge.frames import Tabular
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.analysis import Coverage, analysis, as_risk, coverage_of
@@ -111,7 +112,7 @@ def _error(risk: Risk) -> str:
     return "lost" if math.isinf(risk.expected_error) else text.percent(risk.expected_error)
 
 
-class RiskReport(ByChip[Risks]):
+class RiskReport(ByChip[Risks], Tabular):
     """The risks of one model on each chip. ``ok`` is True where nothing can be lost on any of them."""
 
     def __init__(self, results: Mapping[str, Risks], note: str) -> None:
@@ -122,6 +123,24 @@ class RiskReport(ByChip[Risks]):
     def ok(self) -> bool:
         """Whether no risk was found on any chip."""
         return not any(self.values())
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each risk on each chip: where, what the layer reads, what the chip holds, and the cure."""
+        return [
+            {
+                "chip": chip_label(name),
+                "node": risk.node,
+                "op": risk.op,
+                "rule": risk.rule,
+                "low": None if risk.range is None else risk.range.low,
+                "high": None if risk.range is None else risk.range.high,
+                "limit": risk.limit,
+                "lost": risk.lost,
+                "cure": risk.rewrite,
+            }
+            for name, found in self.items()
+            for risk in found
+        ]
 
     def text(self, everything: bool = False) -> str:
         """The report; ``everything`` lists each node."""
@@ -152,6 +171,14 @@ def risks(
     said in one of three ways: ``max_abs`` bounds every magnitude; ``inputs`` (as for :func:`compare`) are run, and
     what is seen counts; ``ranges`` says it by input, as for :func:`diverges`. Without any of them inputs are what they
     promise, or any finite fp16 number, which nearly every sum can lose. ``risks(...)["m1"]`` is the list of one chip.
+
+    >>> import aneforge as af
+    >>> x = af.input((1, 64), name="x", max_abs=300)
+    >>> found = af.risks(x * x, "m1,m5")
+    >>> [(risk.node, risk.lost) for risk in found["m1"]]
+    [('mul_0', True)]
+    >>> af.risks(af.input((1, 64), max_abs=2) * 2.0, "m1").ok
+    True
     """
     study = Study(model, target, dims=dims, function=function)
     by_chip = {

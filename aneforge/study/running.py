@@ -147,6 +147,11 @@ def run(
     and gives outputs with that axis. Both take one chip. A model that is not on the engine whole runs in regions,
     those of the host in float32. ``progress`` hears how many samples or chips are done, of how many, and what is done
     now.
+
+    >>> import aneforge as af, numpy as np
+    >>> print(af.run(af.input((1, 64)) * 2.0, "m1", np.ones((1, 64))))
+    mul_0 [1, 64] 2 to 2, mean 2
+    1 ops modelled
     """
     if isinstance(model, (str, Path)) and Path(model).suffix.casefold() in PROGRAM_FILES:
         model = load_program(model, mode)

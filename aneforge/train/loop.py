@@ -70,7 +70,7 @@ def fit(
     """Train up to step number ``steps``. See :meth:`Trainer.fit`."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise ArgumentError("steps", f"{steps!r} is not a count; give a whole number, 0 or more.")
-    arrays = _samples(trainer, data)
+    arrays = samples(trainer, data)
     count, batch = len(next(iter(arrays.values()))), trainer.data_inputs[0].shape[0]
     history, start, skipped = TrainingHistory(), time.perf_counter(), trainer.skipped
     try:
@@ -96,7 +96,7 @@ def step_text(loss: float, rate: float) -> str:
     return f"loss {loss:.4g}, {rate:.1f} steps/s"
 
 
-def _samples(trainer: Trainer, data: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def samples(trainer: Trainer, data: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The data by the name of their input, all of one length, each with the shape that its input has."""
     names = trainer.data_names
     if not isinstance(data, Mapping):

@@ -23,7 +23,8 @@ from aneforge.study.model import Model, build
 from aneforge.train.backward import Objective, checked_params, checked_scale, loss_of
 from aneforge.train.checkpoint import Checkpoint, fingerprint, read_checkpoint, write_checkpoint
 from aneforge.train.guard import SliceGuard
-from aneforge.train.loop import TrainingHistory, fit
+from aneforge.train.loop import TrainingHistory, batch_of, fit, samples
+from aneforge.train.losses import CEHandle
 from aneforge.train.optimisers import OPTIMISERS, Adam, Optimiser, OptimiserState
 from aneforge.train.step import StepProgram, StepResult
 
@@ -77,8 +78,9 @@ class Trainer:
     """Train the parameters of a graph under one chip's arithmetic.
 
     ``objective`` is a tensor of one element or what :func:`softmax_cross_entropy` gives. ``data_inputs`` is the order
-    in which ``step`` takes its arrays (default: the inputs of the loss, in order of creation). ``optimizer`` is
-    ``"sgd"`` or ``"adam"``.
+    in which ``step`` takes its arrays (default: the inputs of the loss, in order of creation), or a mapping of them to
+    the data of every step; ``set_dataset`` gives the data to draw batches from. ``optimizer`` is ``"sgd"`` or
+    ``"adam"``.
 
     ``device_optimizer`` puts the optimiser into the program: values and moments are fp16 and come back as outputs. On
     the host they are float32, and the chip gets them rounded. ``resident_state`` (with the optimiser in the program)
@@ -95,7 +97,7 @@ class Trainer:
         params: Sequence[Tensor],
         lr: float,
         loss_scale: float = 1.0,
-        data_inputs: Sequence[Tensor] | None = None,
+        data_inputs: Sequence[Tensor] | Mapping[Tensor, np.ndarray] | None = None,
         optimizer: str = "sgd",
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -124,7 +126,11 @@ class Trainer:
         self.on_device, self.resident = device_optimizer, resident_state
         self.lr = self._optimiser.lr
         scale = checked_scale(loss_scale)
-        self._step = StepProgram(objective, self._optimiser, self.target, mode, data_inputs, device_optimizer)
+        order = None if data_inputs is None else list(data_inputs)
+        self._step = StepProgram(objective, self._optimiser, self.target, mode, order, device_optimizer)
+        self._dataset: tuple[dict[str, np.ndarray], int] | None = None
+        if isinstance(data_inputs, Mapping):
+            self._set_data(data_inputs, 0)
         self._predictors: dict[int, Model] = {}
         self._fingerprint = fingerprint(Graph([loss]), self._optimiser.params)
         self._at = _Position(self._kept_as(self._optimiser.start(self._dtype)), scale)
@@ -211,8 +217,51 @@ class Trainer:
 
     # Training.
 
+    def set_dataset(
+        self,
+        x_input: Tensor,
+        X_full: np.ndarray,  # noqa: N803 - names that existing code passes
+        target_input: Tensor,
+        Y_onehot: np.ndarray,  # noqa: N803
+        seed: int = 0,
+    ) -> None:
+        """Give the data that ``step()`` without arrays draws its batches from, as :meth:`fit` does."""
+        self._set_data({x_input: X_full, target_input: Y_onehot}, seed)
+
+    def _set_data(self, data: Mapping[Tensor, np.ndarray], seed: int) -> None:
+        names = self._step.name_of
+        self._dataset = samples(self, {names.get(port.uid, "?"): array for port, array in data.items()}), seed
+
+    def _batch(self, step: int) -> dict[str, np.ndarray]:
+        """What a step takes of the data that were set."""
+        if self._dataset is None:
+            raise AneforgeError("data: the step got none. Pass the arrays of a batch, or call set_dataset first.")
+        arrays, seed = self._dataset
+        count, batch = len(next(iter(arrays.values()))), self.data_inputs[0].shape[0]
+        places = batch_of(count, batch, seed, step)
+        return arrays if count == batch else {name: array[places] for name, array in arrays.items()}
+
+    def loss(self) -> float:
+        """The loss of the last batch that was drawn, with the parameters as they are now."""
+        return self._run((), self._batch(max(self.steps - 1, 0))).loss
+
+    def accuracy(self, X: np.ndarray, y_labels: np.ndarray) -> float:  # noqa: N803
+        """The share of samples whose largest logit is that of their label; the loss is a cross entropy."""
+        if not isinstance(self.objective, CEHandle):
+            raise AneforgeError("accuracy: the loss has no logits. Train with af.softmax_cross_entropy.")
+        labels = np.asarray(y_labels).reshape(-1)
+        return float((self.predict(self.objective.logits, X).argmax(-1).reshape(-1) == labels).mean())
+
+    def release(self) -> None:
+        """Give back the memory of the programs; the trainer cannot run any more. ``values`` stay."""
+        for model in (self._step.model, *self._predictors.values()):
+            model.release()
+
     def step(self, *arrays: np.ndarray, **named: np.ndarray) -> float:
-        """One step on a batch, in the order of ``data_inputs`` or by name; returns the loss before it."""
+        """One step on a batch, in the order of ``data_inputs`` or by name; returns the loss before it. Without arrays
+        the batch is drawn from the data that were set."""
+        if not arrays and not named and self.data_inputs:
+            named = self._batch(self.steps)
         result = self._run(arrays, named)
         if not math.isfinite(result.loss):
             raise AneforgeError(
@@ -240,6 +289,8 @@ class Trainer:
         return {p: g.astype(np.float32) / scale for p, g in zip(self.params, result.parts, strict=True)}
 
     def _run(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> StepResult:
+        if self._step.model.released:
+            raise AneforgeError("step: the trainer was released and cannot run. Make another one.")
         data = self._step.checked(arrays, named)
         return self._step.run(data, self._at.state, self.lr, self._at.scale, self.resident)
 
@@ -299,21 +350,7 @@ class Trainer:
         model = self._predictors.get(out.uid)
         if model is None:
             model = self._predictors[out.uid] = build(out, self.target, self.mode)
-        graph = model.graph
-        names = graph.names()
-        ports = graph.inputs
-        if len(arrays) != len(ports):
-            listing = ", ".join(names[port.uid] for port in ports)
-            raise AneforgeError(f"predict: {len(arrays)} arrays were given; the tensor takes {listing}.")
-        values = {names[p.uid]: v for p, v in self.values.items() if p.uid in names}
-        batch, count = ports[0].shape[0], len(arrays[0])
-        results = []
-        for first in range(0, count, batch):
-            places = np.minimum(np.arange(first, first + batch), count - 1)  # the last batch is filled up
-            feeds = {names[port.uid]: np.asarray(array)[places] for port, array in zip(ports, arrays, strict=True)}
-            done = model.run({**feeds, **values}).outputs
-            results.append(next(iter(done.values())).astype(np.float32)[: count - first])
-        return np.concatenate(results)
+        return predicted(model, arrays, {param.uid: value for param, value in self.values.items()})
 
     # Checkpoints.
 
@@ -359,6 +396,24 @@ class Trainer:
     @property
     def _dtype(self) -> np.dtype:
         return np.dtype(np.float16 if self.on_device else np.float32)
+
+
+def predicted(model: Model, arrays: Sequence[np.ndarray], values: Mapping[int, np.ndarray]) -> np.ndarray:
+    """What a model gives for any number of samples, in batches of its own size; ``values`` are those of parameters, by
+    the number of their node."""
+    names, ports = model.graph.names(), model.graph.inputs
+    if len(arrays) != len(ports):
+        listing = ", ".join(names[port.uid] for port in ports)
+        raise AneforgeError(f"predict: {len(arrays)} arrays were given; the tensor takes {listing}.")
+    params = {names[uid]: value for uid, value in values.items() if uid in names}
+    batch, count = ports[0].shape[0], len(arrays[0])
+    results = []
+    for first in range(0, count, batch):
+        places = np.minimum(np.arange(first, first + batch), count - 1)  # the last batch is filled up
+        feeds = {names[port.uid]: np.asarray(array)[places] for port, array in zip(ports, arrays, strict=True)}
+        done = model.run({**feeds, **params}).outputs
+        results.append(next(iter(done.values())).astype(np.float32)[: count - first])
+    return np.concatenate(results)
 
 
 def _first(entry: TraceEntry | None) -> str:

@@ -208,6 +208,16 @@ def _type(annotation: object) -> str:
     return re.sub(r"\b(\w+\.)+(?=\w)", "", shown)
 
 
+def own_members(cls: type) -> dict[str, Any]:
+    """What a class declares, with what it takes from abstract bases, which are no names of their own."""
+    bases = [base for base in cls.__bases__ if inspect.isabstract(base) and _is_ours(base)]
+    return {name: value for source in (*bases, cls) for name, value in vars(source).items()}
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("aneforge.")
+
+
 def _members(cls: type) -> Iterator[str]:
     """What an object of a class has, one line each: fields, properties and methods that the class itself declares."""
     if issubclass(cls, (BaseException, enum.Enum)) or cls.__name__ in _BY_OPS:
@@ -217,7 +227,7 @@ def _members(cls: type) -> Iterator[str]:
             if not field.name.startswith("_"):
                 default = "" if field.default in (MISSING, None) else f" = {_default(field.default)}"
                 yield f"- `.{field.name}: {_type(field.type)}{default}`"
-    for name, value in vars(cls).items():
+    for name, value in own_members(cls).items():
         plain = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         if name.startswith("_") or not (inspect.isfunction(plain) or isinstance(plain, property | cached_property)):
             continue

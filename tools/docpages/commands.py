@@ -7,7 +7,7 @@ from typing import Any
 from typer.main import get_command
 
 from aneforge.cli.app import app
-from aneforge.cli.commands import words_and_examples
+from aneforge.cli.commands import FRONT, panel_of, words_and_examples
 
 __all__ = ["command_names", "commands"]
 
@@ -15,8 +15,9 @@ __all__ = ["command_names", "commands"]
 def _all() -> dict[str, list[tuple[str, Any]]]:
     """Every command with its full name, by the group that the help shows it in."""
     grouped: dict[str, list[tuple[str, Any]]] = {}
-    for name, command in getattr(get_command(app), "commands", {}).items():
-        panel = str(getattr(command, "rich_help_panel", None) or "Other")
+    commands = getattr(get_command(app), "commands", {})
+    for name, command in sorted(commands.items(), key=lambda entry: (*FRONT, entry[0]).index(entry[0])):
+        panel = panel_of(command)
         inner = getattr(command, "commands", None)
         named = [(f"{name} {verb}", action) for verb, action in inner.items()] if inner else [(name, command)]
         grouped.setdefault(panel, []).extend(named)

@@ -153,7 +153,7 @@ READERS = (
         "r.json",
         _by(f"report {_SMALL} --target m1,m5 --changes 0 --out @r.json -q"),
         (
-            f"report {_SMALL} --target m1,m5 --changes 0 --against FILE --out d.md -q",
+            f"report {_SMALL} --target m1,m5 --changes 0 --compare FILE --out d.md -q",
             "report FILE --out page.html -q",
         ),
     ),
@@ -166,12 +166,14 @@ READERS = (
     Reader("sweep result", "results/results/*.json", _by(_SWEEP), ("sweep merge FOLDER/results --out table.csv -q",)),
     Reader("sweep plan", "results/plan.json", _by(_SWEEP), ("sweep merge FOLDER/results -q", _SWEEP_AGAIN)),
     Reader("sweep digests", "results/digests.json", _by(_SWEEP), (_SWEEP_AGAIN,)),
-    Reader("sweep table", "t.csv", _by(_SWEEP, "sweep merge @results --out @t.csv -q"), ("sweep diff FILE FILE -q",)),
+    Reader(
+        "sweep table", "t.csv", _by(_SWEEP, "sweep merge @results --out @t.csv -q"), ("sweep compare FILE FILE -q",)
+    ),
     Reader(
         "sweep table as JSON",
         "t.json",
         _by(_SWEEP, "sweep merge @results --out @t.json -q"),
-        ("sweep diff FILE FILE -q", "sweep diff FOLDER/results FILE -q"),
+        ("sweep compare FILE FILE -q", "sweep compare FOLDER/results FILE -q"),
     ),
     Reader(
         "list of models",

@@ -20,7 +20,6 @@ from aneforge.cli.options import (
     OneChip,
     Scope,
     SeenInput,
-    chips_option,
     model_argument,
     out_option,
     route_option,
@@ -154,31 +153,8 @@ def risks(
     """
     from aneforge.cli import numerics as command
 
-    if not command.run_risks(model, target, max_abs, inputs, out, as_json, everything):
+    if not command.run(model, target, max_abs, inputs, out, as_json, everything):
         raise typer.Exit(1)
-
-
-@commands.add()
-def diverges(
-    model: AModel,
-    target: Annotated[str, chips_option("Two chips or more; the first is the reference")] = DEFAULT,
-    max_abs: MaxAbs = None,
-    inputs: SeenInput = None,
-    everything: Everything = False,
-    as_json: AsJson = False,
-) -> None:
-    """List every layer in which chips can give different numbers, by how much at most, and why.
-
-    Nothing is run: a layer that is not listed has the same bits for every input in its range. Ranges are those of
-    --max-abs, or what a run on --input shows.
-
-    Examples:
-      aneforge diverges net.py --target m1,m5 --max-abs 4
-      aneforge diverges net.py --target m1..m6 --input batch.npz
-    """
-    from aneforge.cli import numerics as command
-
-    command.run_diverges(model, target, max_abs, inputs, as_json, everything)
 
 
 @commands.add(judges=True)
@@ -229,11 +205,11 @@ def report(
         str | None,
         typer.Option("--evaluation", help="Show the figures that aneforge evaluate left in FOLDER.", metavar="FOLDER"),
     ] = None,
-    against: Annotated[
-        str | None, typer.Option("--against", help="Compare with another model, or with a saved report (.json).")
+    compare: Annotated[
+        str | None, typer.Option("--compare", help="Compare with another model, or with a saved report (.json).")
     ] = None,
-    against_target: Annotated[
-        str | None, typer.Option("--against-target", help="Compare with these chips, or use them for --against.")
+    compare_target: Annotated[
+        str | None, typer.Option("--compare-target", help="Compare with these chips, or use them for --compare.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -248,8 +224,8 @@ def report(
 
     Examples:
       aneforge report model.onnx -o report.html
-      aneforge report old.onnx --against new.onnx -o diff.md
-      aneforge report model.onnx --target m1 --against-target m5
+      aneforge report old.onnx --compare new.onnx -o diff.md
+      aneforge report model.onnx --target m1 --compare-target m5
       aneforge report model.onnx --measured m1=plan.json -o report.html
     """
     from aneforge.cli import report as command
@@ -263,7 +239,7 @@ def report(
         max_abs,
         measured,
         evaluation,
-        against,
-        against_target,
+        compare,
+        compare_target,
     )
     command.run(model, options)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from aneforge.chips.names import DEFAULT
 from aneforge.cli.commands import DEPLOY, Commands
-from aneforge.cli.options import SPELLINGS, AModel, AsJson, Input, Seed, chips_option
+from aneforge.cli.options import SPELLINGS, AModel, AsJson, Chips, Input, Seed, chips_option, out_option
 
 commands = Commands(
     DEPLOY,
@@ -118,3 +119,24 @@ def ci_update(
         "update", baseline, target, False, tolerance, max_us or (), skip, seed, inputs, junit, sarif, as_json
     )
     raise typer.Exit(command.run(model, options))
+
+
+@commands.add("compare")
+def ci_compare(
+    models: Annotated[list[str], typer.Argument(help="Model files of this repository.")],
+    base: Annotated[str, typer.Option("--base", help="Compare with the files of this commit.")] = "HEAD",
+    target: Chips = DEFAULT,
+    out: Annotated[str | None, out_option("Write the comparison as Markdown here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare models with their versions at a commit, as the text of a comment on a change.
+
+    It says what aneforge report --compare says: verdicts, operations, times, memory and risks that changed.
+
+    Examples:
+      aneforge ci compare model.onnx --base origin/main -o comment.md
+      aneforge ci compare model.onnx --target m1,m5
+    """
+    from aneforge.cli import ci_compare as command
+
+    command.run(models, base, target, out, as_json)

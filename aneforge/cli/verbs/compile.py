@@ -135,7 +135,7 @@ def opt(
 @commands.add()
 def inspect(
     file: Annotated[str, typer.Argument(help="A compiled program: a container (.hwx) of any chip, or .anec.")],
-    diff: Annotated[
+    compare: Annotated[
         str | None, typer.Option(help="Show only what OTHER states differently, by name; status 1 if anything.")
     ] = None,
     task: Annotated[int | None, typer.Option(help="Show every register of this task, numbered from 0.")] = None,
@@ -146,16 +146,16 @@ def inspect(
 
     Words whose meaning is not published are shown as unknown. Nothing is run.
 
-    Exit status: 0 shown, or --diff finds no difference; 1 --diff finds one.
+    Exit status: 0 shown, or --compare finds no difference; 1 --compare finds one.
 
     Examples:
       aneforge inspect net.hwx
       aneforge inspect net.hwx --task 0
-      aneforge inspect before.hwx --diff after.hwx
+      aneforge inspect before.hwx --compare after.hwx
     """
     from aneforge.cli import inspect as command
 
-    raise typer.Exit(command.run(file, diff, task, raw, as_json))
+    raise typer.Exit(command.run(file, compare, task, raw, as_json))
 
 
 @commands.add(judges=True)

@@ -59,6 +59,28 @@ def export(
 
 
 @commands.add()
+def mcp(
+    folder: Annotated[str, typer.Argument(help="Read and write files below this folder only.")],
+    max_answer: Annotated[int, typer.Option("--max-answer", help="Answer with at most this many characters.")] = 40000,
+    max_seconds: MaxSeconds = 600.0,
+    allow_python: Annotated[
+        bool, typer.Option("--allow-python", help="Take FILE.py:NAME too, which runs the file.")
+    ] = False,
+) -> None:
+    """Run a server of the Model Context Protocol on stdin and stdout: the eight commands in front as tools for agents.
+
+    Answers are the documents that --json prints; lists that make one too long are cut, and left_out says how much.
+
+    Examples:
+      aneforge mcp .
+      aneforge mcp models --max-answer 20000
+    """
+    from aneforge.cli import mcp as command
+
+    command.run(folder, max_answer, max_seconds, allow_python)
+
+
+@commands.add()
 def serve(
     host: Annotated[str, typer.Option("--host", help="Listen on this address of this machine.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Listen on this port; 0 takes a free one.")] = 8017,

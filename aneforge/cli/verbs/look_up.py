@@ -59,7 +59,7 @@ def hal(
         str | None,
         typer.Argument(help="A byte offset (0x1b8) or the name of a field (default: all fields).", show_default=False),
     ] = None,
-    diff: Annotated[
+    compare: Annotated[
         str | None, typer.Option(help="Print the fields that differ from this chip.", autocompletion=complete_chips)
     ] = None,
     build: Annotated[
@@ -80,11 +80,11 @@ def hal(
       aneforge hal m1
       aneforge hal h13 0x1b8
       aneforge hal m1 texture_engine
-      aneforge hal h13 --diff h17s
+      aneforge hal h13 --compare h17s
     """
     from aneforge.cli import hal as command
 
-    command.show(chip, field, diff, build, unknowns, as_json)
+    command.show(chip, field, compare, build, unknowns, as_json)
 
 
 @commands.add()
@@ -95,14 +95,14 @@ def ops(
     target: Chips = "m1..m6",
     route: Annotated[str | None, route_option(USUAL_ROUTE)] = None,
     differ: Annotated[
-        bool, typer.Option("--differ", help="Only operations whose status differs between the chips.")
+        bool, typer.Option("--compareer", help="Only operations whose status differs between the chips.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which operation is native, decomposed (done by other operations) or rejected on which chip.
 
     Examples:
-      aneforge ops --target m1,m2,m5 --differ
+      aneforge ops --target m1,m2,m5 --compareer
       aneforge ops sin topk --target m1,m6
     """
     from aneforge.cli import ops as command

@@ -12,9 +12,11 @@ from aneforge.cli.options import (
     AModel,
     AsJson,
     Chips,
+    Everything,
     Input,
     Loss,
     LossScale,
+    MaxAbs,
     Mode,
     OneChip,
     Seed,
@@ -22,6 +24,7 @@ from aneforge.cli.options import (
     complete_chips,
     out_option,
 )
+from aneforge.errors import AneforgeError
 
 commands = Commands(RUN)
 
@@ -90,6 +93,12 @@ def compare(
     decode: Annotated[
         int | None, typer.Option(help="Decode this many steps with caches that grow, and show the first that differs.")
     ] = None,
+    any_input: Annotated[
+        bool,
+        typer.Option("--any-input", help="Run nothing: list each layer that can differ for any input, and why."),
+    ] = False,
+    max_abs: MaxAbs = None,
+    everything: Everything = False,
     mode: Mode = "exact",
     as_json: AsJson = False,
 ) -> None:
@@ -97,6 +106,9 @@ def compare(
 
     The same as aneforge run with several chips, without the outputs, and with a reference, a limit and a picture.
     Drawn inputs fill the ranges that the model promises (max_abs, bytes), and one sample lies at their ends.
+
+    With --any-input nothing is simulated: a layer that is not listed has the same bits for every input in its range.
+    Ranges are those of --max-abs, or what a run on --input shows.
 
     With --decode, a model with caches runs step by step on each chip: masks hide the places that are not in use, and
     the report has the first step with other bits and the first with another token.
@@ -107,12 +119,16 @@ def compare(
       aneforge compare net.py --target m1,m2,m5
       aneforge compare net.py --target m1,m5 --samples 8 --plot heat.svg
       aneforge compare net.py --target m1,m5 --fail-above 64
+      aneforge compare net.py --target m1,m5 --any-input --max-abs 4
       aneforge compare decoder.py --target m1,m5,float64 --decode 32
     """
     from aneforge.cli import compare as command
 
     options = command.CompareOptions(inputs, samples, reference, picture, fail_above, mode, as_json, seed, decode)
-    raise typer.Exit(command.run(model, target, options))
+    bounds = command.Bounds(max_abs, everything) if any_input or max_abs is not None or everything else None
+    if bounds is not None and not any_input:
+        raise AneforgeError("--max-abs and --all: they are for --any-input. Add it, or leave them out.")
+    raise typer.Exit(command.run(model, target, options, bounds))
 
 
 @commands.add()

@@ -86,8 +86,8 @@ def sweep_merge(
     raise typer.Exit(command.merge(folders, out, everything, as_json))
 
 
-@commands.add("diff")
-def sweep_diff(
+@commands.add("compare")
+def sweep_compare(
     before: Annotated[str, typer.Argument(help="A folder of a sweep, or a table.")],
     after: Annotated[str, typer.Argument(help="Another, of the same models.")],
     tolerance: Annotated[
@@ -101,8 +101,8 @@ def sweep_diff(
     Exit status: 0 nothing differs; 1 something does.
 
     Examples:
-      aneforge sweep diff last-week today
-      aneforge sweep diff last-week today --tolerance 5
+      aneforge sweep compare last-week today
+      aneforge sweep compare last-week today --tolerance 5
     """
     from aneforge.cli import sweep as command
 

@@ -117,6 +117,30 @@ _OF_SHAPES = ("Shape", "Size")  # they read the shape of a tensor, which is know
 _CHANGES_TYPE = frozenset(("ArgMax", "ArgMin", "Cast", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "TopK"))
 
 
+_EXACT = 2048
+"""fp16 holds every whole number up to this one."""
+_VIEWS = frozenset({"reshape", "transpose", "squeeze", "expand_dims"})
+
+
+def _is_exact(op: OnnxNode) -> bool:
+    """Whether an op on integers that the engine computed gives exact numbers in fp16 too: places as one-hot vectors,
+    and the remainder of a place by stored numbers."""
+    values = op.inputs
+    if op.kind == "OneHot":
+        return isinstance(values[1], np.ndarray) and 0 < int(values[1].reshape(-1)[0]) <= _EXACT
+    if op.kind != "Mod" or not isinstance(values[0], Tensor) or not isinstance(values[1], np.ndarray):
+        return False
+    sizes = np.abs(values[1].astype(np.int64))
+    return bool(sizes.size) and sizes.min() >= 1 and sizes.max() <= _EXACT and _places(values[0]) <= _EXACT
+
+
+def _places(value: Tensor) -> float:
+    """How many different places a tensor can name; infinite where it holds other integers."""
+    while value.op in _VIEWS:
+        value = value.inputs[0]
+    return max(value.inputs[0].shape) if value.op == "argmax" else math.inf
+
+
 class Onnx(Language):
     remedy = "check the file with onnx.checker"
     forgets = True
@@ -306,7 +330,7 @@ class Onnx(Language):
         for value, kind in zip(op.inputs, op.types, strict=True):
             if isinstance(value, Tensor):
                 integer = isinstance(kind, ValueType) and is_whole(kind.dtype)
-                if value.dtype == "int32" or (integer and op.kind not in MOVES):
+                if value.dtype == "int32" or (integer and op.kind not in MOVES and not _is_exact(op)):
                     return INTEGERS
         return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aneforge.errors import GraphError
+from aneforge.errors import EinsumUnsupported, GraphError
 from aneforge.graph.node import entry
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.shape import concat, split
@@ -106,7 +106,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         term, x = prepared[0]
         return _arrange(_summed(term, x, output), output)
     if len(prepared) != 2:
-        raise GraphError(f"einsum: {len(prepared)} operands; give one or two; chain products two at a time")
+        raise EinsumUnsupported(f"einsum: {len(prepared)} operands; give one or two; chain products two at a time")
     (a_term, a), (b_term, b) = prepared
     (a_term, a), (b_term, b) = _unstretched(a_term, a, b_term, b), _unstretched(b_term, b, a_term, a)
     a_term, a = _summed(a_term, a, output + b_term)
@@ -159,8 +159,12 @@ def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
             f"einsum: {equation!r} names no place in the output for the axes of '...'; write '...' behind the arrow"
         )
     output = output.replace("...", dots)
-    if len(set(output)) != len(output) or not set(output) <= set(every):
-        raise GraphError(f"einsum: output {output!r} must name operand axes, each once")
+    if len(set(output)) != len(output):
+        raise EinsumUnsupported(
+            f"einsum: output {output!r} names an axis twice; each axis must be named once. Multiply by np.eye instead"
+        )
+    if not set(output) <= set(every):
+        raise GraphError(f"einsum: output {output!r} must name axes of the operands")
     if not all(label.isalpha() for label in every):
         raise GraphError(f"einsum: {equation!r} must hold only letters, commas, '->' and '...'")
     return spelled, output

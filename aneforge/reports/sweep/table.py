@@ -218,7 +218,7 @@ def merge(places: Sequence[str | Path]) -> Table:
             if rows.setdefault(key, row) != row:
                 raise AneforgeError(
                     f"{row['model']} on {row['target']}: {origin[key]} and {place} have different results. Leave one "
-                    "of them out, or compare them with aneforge sweep diff."
+                    "of them out, or compare them with aneforge sweep compare."
                 )
             origin.setdefault(key, str(place))
     ordered = sorted(rows.items(), key=lambda item: (item[0][:4], order[item[0][4]]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import sysconfig
+import platform
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -68,7 +69,7 @@ def threads() -> int:
 
 def library_name() -> str:
     """The name of the built library; hatch_build.py uses the same name."""
-    return f"_mac.{sysconfig.get_platform()}.{'dll' if os.name == 'nt' else 'so'}"
+    return f"_mac.{sys.platform}-{platform.machine().lower()}.{'dll' if os.name == 'nt' else 'so'}"
 
 
 def library() -> ctypes.CDLL:

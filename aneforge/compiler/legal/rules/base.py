@@ -39,7 +39,7 @@ UNREACHED = {
     "graph language": "no graph can contain it: a constructor refuses it, or the language has no such type or op",
     "model language": "a Core ML program can contain it; our readers give such an op to the host",
     "netplist": "a netplist can contain it; graph ops set these parameters to values that work",
-    "values": "depends on numbers that come with the query; `aneforge diverges` derives them for a graph",
+    "values": "depends on numbers that come with the query; `aneforge compare --any-input` derives them for a graph",
     "rewrites": "the compiler rewrites it, and `check` names the rewrite instead (see rewrites.md)",
     "whole models": "seen in whole models, and not yet narrowed down to a structure of ops",
     "build options": "an option of the tool that builds a program, which no graph shows",
