@@ -49,7 +49,7 @@ def main() -> None:
     print("\nAll targets and the chips that carry them:")
     command("targets")
     print("\nWhich operations change between an M1, an M2 and an M5?")
-    command("ops", "--target", "m1,m2,m5", "--compareer")
+    command("ops", "--target", "m1,m2,m5", "--differ")
     print("\nWhy is sine not native on an M1, and on whose word?")
     command("ops", "sin", "--target", "m1,m3")
     print("\nOne compiler builds every chip; this is all that differs between these two:")

@@ -93,7 +93,7 @@ def test_ops_matrix():
     text = out("ops", "--target", "m1,m2,m5")
     assert "m1 (h13)" in text
     assert "conv " in text
-    short = out("ops", "--target", "m1,m2,m5", "--compareer")
+    short = out("ops", "--target", "m1,m2,m5", "--differ")
     assert "topk" in short
     assert "matmul" not in short
     records = json.loads(out("ops", "--target", "m1,m5", "--json"))

@@ -124,7 +124,7 @@ class HelpfulCommand(TyperCommand):
                 parameter.metavar = name.upper() if argument else _TAKES.get(name)  # type: ignore[attr-defined]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [_FORMER.get(word, word) for word in args])
+        return super().parse_args(ctx, [_current(word) for word in args])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments and required options first: what somebody has to write."""
@@ -185,13 +185,19 @@ def _section(name: str) -> str:
     return "Options of every command" if name in _OF_EVERY_COMMAND else "Options"
 
 
+def _current(word: str) -> str:
+    """An option by the name that it has now."""
+    name, given, value = word.partition("=")
+    return f"{_FORMER.get(name, name)}{given}{value}"
+
+
 FRONT = ("report", "check", "estimate", "compare", "risks", "compress", "ci", "serve")
 """The commands that answer about a model, in the order of the help; all others are below them."""
 START = "Start here"
 LOOK_UP, CHECK, COMPILE = "More to look up", "More to check", "More to compile"
 RUN, MEASURE, DEPLOY = "More to run", "More to measure", "More to deploy"
 _PANELS = (START, LOOK_UP, CHECK, COMPILE, RUN, MEASURE, DEPLOY)
-_FORMER = {"--against": "--compare", "--against-target": "--compare-target"}
+_FORMER = {"--against": "--compare", "--against-target": "--compare-target", "--diff": "--compare"}
 """Options by the names that scripts know them under."""
 _FORMER_VERBS = {"diverges": ["compare", "--any-input"]}
 
@@ -369,6 +375,8 @@ class GroupWithDefault(ListedCommands):
     """Takes what is not one of its commands for arguments of ``run``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args[:1] == ["diff"] and "compare" in self.commands:  # as scripts know it
+            args = ["compare", *args[1:]]
         if args and args[0] not in self.commands and args[0] not in ("--help",):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)

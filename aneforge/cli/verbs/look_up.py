@@ -95,14 +95,14 @@ def ops(
     target: Chips = "m1..m6",
     route: Annotated[str | None, route_option(USUAL_ROUTE)] = None,
     differ: Annotated[
-        bool, typer.Option("--compareer", help="Only operations whose status differs between the chips.")
+        bool, typer.Option("--differ", help="Only operations whose status differs between the chips.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which operation is native, decomposed (done by other operations) or rejected on which chip.
 
     Examples:
-      aneforge ops --target m1,m2,m5 --compareer
+      aneforge ops --target m1,m2,m5 --differ
       aneforge ops sin topk --target m1,m6
     """
     from aneforge.cli import ops as command
