@@ -34,6 +34,7 @@ def answers(tmp_path_factory):
         "fails": ("check", {"model": "nope.onnx"}),
         "outside": ("check", {"model": "../secret.onnx"}),
         "absolute": ("check", {"model": str(ROOT / "examples" / "detector.onnx")}),
+        "option": ("check", {"model": "--help"}),
         "python": ("check", {"model": "small.py:out"}),
         "estimate": ("estimate", {"model": "detector.onnx", "target": "m1", "changes": 0}),
         "compare": ("compare", {"model": "detector.onnx", "target": "m2,m5", "any_input": True}),
@@ -104,6 +105,7 @@ def test_files_are_those_of_the_folder(answers):
         assert "outside the folder of this server" in answer(answers, name)["error"]["message"]
     assert "Python files are run, not read" in answer(answers, "python")["error"]["message"]
     assert answer(answers, "fails")["error"]["problem"] == "no such file"
+    assert answer(answers, "option")["error"]["problem"] == "no such file"
     assert answer(answers, "unknown")["error"]["do"] == "Choose one: record, check, update."
     assert answer(answers, "page") == {"exit_status": 0, "wrote": "report.html"}
     assert (answers[1] / "report.html").read_text().startswith("<!doctype html>")

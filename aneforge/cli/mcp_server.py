@@ -50,7 +50,8 @@ class Tools:
             raise AneforgeError(f"{name}: outside the folder of this server. Give a file below it.")
         if place.suffix == ".py" and not self.python:
             raise AneforgeError(f"{name}: Python files are run, not read. Start the server with --allow-python.")
-        return str(place.relative_to(self.folder)) + (f":{node}" if node else "")
+        relative = str(place.relative_to(self.folder)) + (f":{node}" if node else "")
+        return f"./{relative}" if relative.startswith("-") else relative  # a file, and no option of the command
 
     async def answer(self, verb: str, *words: str, **options: Any) -> str:
         """What a command prints as JSON, with its exit status, in at most so many characters."""
