@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP_SHOWN := $(BIN)/python -m pip --disable-pip-version-check
+PIP    := $(PIP_SHOWN) --quiet
 
 .PHONY: demo tour test quick test-pythons test-torch test-models test-page test-long test-search snapshots score fuzz soak sbom lock locked lint types docs docs-models site bench bench-peer wheel test-wheel clean
 
@@ -34,7 +35,8 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 
 # The demo reads an ONNX file.
 $(VENV)/.installed-onnx: pyproject.toml $(wildcard aneforge/sim/native/*.c aneforge/sim/native/*.h) | $(BIN)/python
-	$(PIP) install --editable '.[onnx]'
+	@echo "Installing aneforge and what reads ONNX files into $(VENV), once:"
+	$(PIP_SHOWN) install --editable '.[onnx]'
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed-onnx
