@@ -6,6 +6,7 @@
   products), bits that differ from the CPU's exact form;
 * products: large exact products in TFLOP/s (two operations a multiply-add);
 * networks: images or sequences a second of ResNet-50 and BERT-base, and bits that differ from the CPU's;
+* kernels: what each kernel takes of a batch of these networks, one launch after the other;
 * dataset: ResNet-50 on drawn images under M1 and M5 arithmetic, from bytes to scores, in seconds.
 
 The exit status is 1 if any bit differs. ``--only`` chooses parts, ``--emulated`` runs the kernels on the CPU (small
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -150,6 +152,40 @@ def network(
     return batch / seconds, differ, size, fallen
 
 
+class TimedDevice(CudaDevice):
+    """Waits for each kernel, so that its time is known: a whole batch takes longer than without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: Counter[str] = Counter()
+        self.launches: Counter[str] = Counter()
+
+    def launch(self, kernel: str, job: Any, grid: Any) -> None:
+        self.wait()
+        start = time.perf_counter()
+        super().launch(kernel, job, grid)
+        self.wait()
+        self.seconds[kernel] += time.perf_counter() - start
+        self.launches[kernel] += 1
+
+
+def kernel_times(name: str, chip: str, batch: int) -> Iterator[str]:
+    """Milliseconds of each kernel in a batch that is not the first, the longest first."""
+    graph, device = Graph.of(networks.NETWORKS[name]()), TimedDevice()
+    model, rng = af.compile(graph, target=chip), np.random.default_rng(1)
+    plan, names = DevicePlan(model._plan, device), graph.names()
+    feeds = [
+        model._feeds({names[port.uid]: rng.standard_normal(port.shape, np.float32) for port in graph.inputs})
+        for _ in range(batch)
+    ]
+    list(plan.run_each(feeds, batch))
+    device.seconds.clear()
+    device.launches.clear()
+    list(plan.run_each(feeds, batch))
+    for kernel, seconds in device.seconds.most_common():
+        yield f"{name} {chip}: {1e3 * seconds:8.2f} ms in {device.launches[kernel]:4} launches: {kernel}"
+
+
 class DrawnImages:
     """Images that are drawn as they are read, with labels."""
 
@@ -225,6 +261,10 @@ def main() -> int:
                 f"{name} {chip}: {speed:.0f} a second; {differ} of {size} bits differ; on the CPU: {fallen}",
                 flush=True,
             )
+    if "kernels" in parts:
+        for name in ("bert_encoder", "resnet50"):
+            for line in kernel_times(name, "m5", 64):
+                print(line, flush=True)
     if "dataset" in parts:
         for line, differ in dataset(options.images, options.checked):
             bad += differ

@@ -20,7 +20,11 @@ import numpy as np
 from aneforge.errors import UnavailableError, install_hint
 
 Array = np.ndarray
-SHARED_BYTES = {"product": 2 * 16 * (8 * 64 + 6 * 128) + 2 * 4 * 256 + 4 * 64 * 128, "largest": 4 * 256}
+SHARED_BYTES = {
+    "product": 2 * 16 * (8 * 64 + 6 * 128) + 2 * 4 * 256 + 4 * 64 * 128,
+    "largest": 4 * 256,
+    "reduced_groups": 8 * 256,
+}
 """Shared memory of a block of each kernel that uses some."""
 THREADS = {"product": 128}
 _USUAL_THREADS = 256

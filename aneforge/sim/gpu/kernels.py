@@ -15,9 +15,13 @@ Array = np.ndarray
 BLOCK_ROWS, BLOCK_COLUMNS = 64, 128
 """Of a result, for one block of threads of a product."""
 AXES = 5
+RUN = 8
+"""Elements in a row that one thread does: sixteen bytes."""
+GROUP_FORM = 8, 4
+"""The tree and run of sums that the kernel of whole groups is written for."""
 _POINTER, _LONG, _INT, _DOUBLE = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int, ctypes.c_double
 _USUAL = 256
-_MOST_SPLITS = 64
+_MOST_SPLITS, _MOST_BLOCKS = 64, 2048
 
 
 def _fields(kind: type, names: str) -> list[tuple[str, type]]:
@@ -37,8 +41,8 @@ class ProductJob(ctypes.Structure):
 class PairJob(ctypes.Structure):
     _fields_ = [
         *_fields(_POINTER, "a b c out"),
-        *_fields(_LONG, "count size a_sample b_sample c_sample"),
-        *_fields(_INT, "operation is_dense"),
+        *_fields(_LONG, "a_sample b_sample c_sample"),
+        *_fields(_INT, "size first is_by_runs operation"),
         *_fields(_INT * AXES, "shape a_step b_step c_step"),
         *_fields(_DOUBLE, "gain bias ceiling"),
     ]
@@ -51,8 +55,8 @@ class TableJob(ctypes.Structure):
 class MoveJob(ctypes.Structure):
     _fields_ = [
         *_fields(_POINTER, "map in_ out"),
-        *_fields(_LONG, "count size sample"),
-        *_fields(_INT, "first last fills"),
+        *_fields(_LONG, "sample"),
+        *_fields(_INT, "size first last fills"),
         *_fields(_POINTER, "fill"),
     ]
 
@@ -61,7 +65,7 @@ class LinesJob(ctypes.Structure):
     _fields_ = [
         *_fields(_POINTER, "in_ line element out"),
         *_fields(_LONG, "count sample"),
-        *_fields(_INT, "lines length tree run kind"),
+        *_fields(_INT, "lines length tree run kind step"),
         *_fields(_DOUBLE, "factor"),
     ]
 
@@ -76,7 +80,7 @@ class PoolJob(ctypes.Structure):
 
 
 class LargestJob(ctypes.Structure):
-    _fields_ = [*_fields(_POINTER, "in_ most"), *_fields(_LONG, "outer count inner")]
+    _fields_ = [*_fields(_POINTER, "in_ most"), *_fields(_LONG, "outer count inner"), *_fields(_INT, "is_by_runs")]
 
 
 class BoundsJob(ctypes.Structure):
@@ -108,9 +112,9 @@ def filled(structure: type[ctypes.Structure], /, **values: object) -> ctypes.Str
     return job
 
 
-def blocks(count: int, size: int = _USUAL) -> tuple[int, int, int]:
-    """The grid of a kernel with a thread for each element."""
-    return max(1, -(-count // size)), 1, 1
+def blocks(count: int, size: int = _USUAL, samples: int = 1) -> tuple[int, int, int]:
+    """The grid of a kernel whose blocks do so many elements each, of one sample where their number is given."""
+    return max(1, -(-count // size)), samples, 1
 
 
 @dataclass
@@ -131,13 +135,28 @@ class Values:
         return 0 if self.is_shared else self.size
 
 
-def spread_steps(shape: Sequence[int], over: Sequence[int]) -> list[int]:
-    """The steps of a dense array over a shape that it is spread over, as NumPy spreads it."""
-    steps, step = [], 1
-    for extent in reversed(shape):
-        steps.append(0 if extent == 1 else step)
-        step *= extent
-    return ([0] * (AXES - len(shape)) + steps[::-1])[-AXES:] if len(over) <= AXES else steps[::-1]
+def spread_steps(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """A shape with as few axes as say where each operand lies, and the operands' steps, as NumPy spreads them."""
+    extents, steps = [1], [[0] for _ in operands]  # from the last axis on
+    sizes = [1] * len(operands)
+    for axis in range(-1, -len(shape) - 1, -1):
+        own = []
+        for number, operand in enumerate(operands):
+            own.append(0 if operand[axis] == 1 else sizes[number])
+            sizes[number] *= operand[axis]
+        if shape[axis] == 1:
+            continue
+        if extents[-1] == 1:
+            extents[-1] = shape[axis]
+            for kept, step in zip(steps, own, strict=True):
+                kept[-1] = step
+        elif all(step == kept[-1] * extents[-1] for kept, step in zip(steps, own, strict=True)):
+            extents[-1] *= shape[axis]
+        else:
+            extents.append(shape[axis])
+            for kept, step in zip(steps, own, strict=True):
+                kept.append(step)
+    return extents[::-1], [kept[::-1] for kept in steps]
 
 
 class Kernels:
@@ -151,45 +170,38 @@ class Kernels:
 
     def pair(self, operation: str, a: Values, b: Values, shape: tuple[int, ...] | None = None) -> Values:
         """An elementwise operation of two arrays of five axes, spread over each other."""
-        shape = shape or tuple(np.broadcast_shapes(a.shape, b.shape))
-        out = self.empty(shape)
-        count = self.samples * out.size
-        dense = a.shape == b.shape == shape and not a.is_shared and not b.is_shared
-        job = filled(
-            PairJob,
-            **{"a": a.buffer, "b": b.buffer, "out": out.buffer, "count": count, "size": out.size},
-            **{"a_sample": a.step, "b_sample": b.step, "is_dense": int(dense)},
-            **{"operation": _OPERATIONS[operation], "shape": list(shape)},
-            **{"a_step": spread_steps(a.shape, shape), "b_step": spread_steps(b.shape, shape)},
-        )
-        self.device.launch("pairs", job, blocks(count))
+        out = self.empty(shape or tuple(np.broadcast_shapes(a.shape, b.shape)))
+        self._elementwise("pairs", out, {"a": a, "b": b}, operation=_OPERATIONS[operation])
         return out
 
     def gained(
         self, x: Values, scale: Values | None, offset: Values | None, gain: float, bias: float, ceiling: float
     ) -> Values:
         out = self.empty(x.shape)
-        count = self.samples * out.size
-        job = filled(
-            PairJob,
-            **{"a": x.buffer, "out": out.buffer, "count": count, "size": out.size, "a_sample": x.step},
-            **{"shape": list(x.shape), "a_step": spread_steps(x.shape, x.shape)},
-            **{"gain": gain, "bias": bias, "ceiling": ceiling},
-        )
-        for name, operand in (("b", scale), ("c", offset)):
-            if operand is not None:
-                setattr(job, name, operand.buffer.address)
-                setattr(job, f"{name}_sample", operand.step)
-                setattr(job, f"{name}_step", (ctypes.c_int * AXES)(*spread_steps(operand.shape, x.shape)))
-        self.device.launch("gained", job, blocks(count))
+        operands = {"a": x, **({"b": scale} if scale else {}), **({"c": offset} if offset else {})}
+        self._elementwise("gained", out, operands, gain=gain, bias=bias, ceiling=ceiling)
         return out
+
+    def _elementwise(self, kernel: str, out: Values, operands: dict[str, Values], **settings: object) -> None:
+        extents, steps = spread_steps(out.shape, [operand.shape for operand in operands.values()])
+        unused, by_runs = AXES - len(extents), extents[-1] % RUN == 0
+        job = filled(
+            PairJob, out=out.buffer, size=out.size, first=unused, is_by_runs=int(by_runs),
+            shape=[1] * unused + extents, **settings,
+        )  # fmt: skip
+        for (name, operand), own in zip(operands.items(), steps, strict=True):
+            setattr(job, name, operand.buffer.address)
+            setattr(job, f"{name}_sample", operand.step)
+            setattr(job, f"{name}_step", (ctypes.c_int * AXES)(*[0] * unused, *own))
+        self.device.launch(kernel, job, blocks(out.size, RUN * _USUAL if by_runs else _USUAL, self.samples))
 
     def looked_up(self, table: GpuMemory, x: Values) -> Values:
         samples = 1 if x.is_shared else self.samples
         out = Values(self.device.empty(2 * samples * x.size), x.shape, x.is_shared)
         count = samples * x.size
         self.device.launch(
-            "looked_up", filled(TableJob, table=table, in_=x.buffer, out=out.buffer, count=count), blocks(count)
+            *("looked_up", filled(TableJob, table=table, in_=x.buffer, out=out.buffer, count=count)),
+            blocks(count, RUN * _USUAL),
         )
         return out
 
@@ -198,31 +210,38 @@ class Kernels:
     ) -> Values:
         """A move by a map of places in the operands, one behind the other; where it is negative, of the fills."""
         out = self.empty(shape)
-        count, first = self.samples * out.size, 0
+        first = 0
         for number, operand in enumerate(operands):
             job = filled(
                 MoveJob,
-                **{"map": places, "in_": operand.buffer, "out": out.buffer, "count": count, "size": out.size},
+                **{"map": places, "in_": operand.buffer, "out": out.buffer, "size": out.size},
                 **{"sample": operand.step, "first": first, "last": first + operand.size},
                 **{"fills": int(number == 0 and fill is not None), "fill": fill or 0},
             )
-            self.device.launch("moved", job, blocks(count))
+            self.device.launch("moved", job, blocks(out.size, samples=self.samples))
             first += operand.size
         return out
 
     def reduced(
         self, x: Values, line: GpuMemory, element: GpuMemory, shape: tuple[int, ...], length: int, kind: str,
-        tree: int = 1, run: int = 1, factor: float = 1.0,
+        form: tuple[int, int], step: int = 0, factor: float = 1.0,
     ) -> Values:  # fmt: skip
-        """Sums, means (sums times a factor), largest or smallest of lines."""
+        """Sums, means (sums times a factor), largest or smallest of lines. The form is the tree and run of sums.
+
+        A step from element to element says that the lines are whole groups of that form."""
         out = self.empty(shape)
         count = self.samples * out.size
+        tree, run = form
         job = filled(
             LinesJob,
             **{"in_": x.buffer, "line": line, "element": element, "out": out.buffer, "count": count, "sample": x.step},
             **{"lines": out.size, "length": length, "tree": tree, "run": run, "kind": _KINDS[kind], "factor": factor},
+            **{"step": step},
         )
-        self.device.launch("reduced", job, blocks(count))
+        if step and form == GROUP_FORM:
+            self.device.launch("reduced_groups", job, blocks(count, _USUAL // (length // (tree * run))))
+        else:
+            self.device.launch("reduced", job, blocks(count))
         return out
 
     def max_pooled(
@@ -244,11 +263,16 @@ class Kernels:
         held = self.samples if samples is None else samples
         outer = held * (x.size // (count * inner)) if samples is None else held
         most = self.device.zeroed(4 * count)
-        job = filled(LargestJob, in_=x.buffer.address + 2 * offset, most=most, outer=outer, count=count, inner=inner)
+        by_runs = inner % RUN == 0 and offset % RUN == 0
+        job = filled(
+            LargestJob, in_=x.buffer.address + 2 * offset, most=most, outer=outer, count=count, inner=inner,
+            is_by_runs=int(by_runs),
+        )  # fmt: skip
         if inner < 16:
             grid = (-(-count * inner // _USUAL), min(_MOST_SPLITS, max(1, outer // 8)), 1)
         else:
-            grid = (count, min(_MOST_SPLITS, max(1, outer * inner // (16 * _USUAL))), 1)
+            parts = outer * inner // ((RUN if by_runs else 1) * 4 * _USUAL)
+            grid = (count, min(max(_MOST_SPLITS, _MOST_BLOCKS // count), max(1, parts)), 1)
         self.device.launch("largest", job, grid)
         return most
 

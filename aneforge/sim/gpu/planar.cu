@@ -6,33 +6,82 @@
 
 #define OWN ((long long)blockIdx.x * THREADS + threadIdx.x)
 #define AXES 5
+#define RUN 8 /* elements in a row that a thread does where they lie so: sixteen bytes */
 
-/* Where the operands of an element lie; a step of zero spreads an operand, along a sample or over all samples. */
+/* Where the operands of an element lie; a step of zero spreads an operand, along a sample or over all samples. Axes
+ * before `first` are not used, and along the last one a step is zero or one. A block does a part of one sample. */
 struct Pair {
     const uint16_t *a, *b, *c;
     uint16_t *out;
-    long long count, size; /* elements in all, of one sample */
     long long a_sample, b_sample, c_sample;
-    int operation, is_dense;
+    int size, first, is_by_runs, operation; /* size: elements of one sample */
     int shape[AXES], a_step[AXES], b_step[AXES], c_step[AXES];
     double gain, bias, ceiling;
 };
 
-static __device__ void places_of(const Pair &job, long long own, long long *place)
+struct alignas(16) Run {
+    uint16_t at[RUN];
+};
+
+/* So many elements in a row, or one number for each of them. */
+template <int COUNT> static __device__ __forceinline__ Run run_of(const uint16_t *from, int step)
 {
-    long long sample = own / job.size;
-    int left = (int)(own - sample * job.size);
-    place[0] = sample * job.a_sample;
-    place[1] = sample * job.b_sample;
-    place[2] = sample * job.c_sample;
+    Run run;
+    if (COUNT == RUN && step) {
+#ifdef EMULATED
+        memcpy(&run, from, sizeof run);
+#else
+        *(uint4 *)&run = *(const uint4 *)from;
+#endif
+    } else {
 #pragma unroll
-    for (int axis = AXES - 1; axis >= 0; axis--) {
-        int at = left % job.shape[axis];
-        left /= job.shape[axis];
-        place[0] += (long long)at * job.a_step[axis];
-        place[1] += (long long)at * job.b_step[axis];
-        place[2] += (long long)at * job.c_step[axis];
+        for (int place = 0; place < COUNT; place++)
+            run.at[place] = *from;
     }
+    return run;
+}
+
+template <int COUNT> static __device__ __forceinline__ void put_run(uint16_t *to, const Run &run)
+{
+    if (COUNT == RUN) {
+#ifdef EMULATED
+        memcpy(to, &run, sizeof run);
+#else
+        *(uint4 *)to = *(const uint4 *)&run;
+#endif
+    } else {
+        *to = run.at[0];
+    }
+}
+
+/* The runs of a thread's operands and its place in the result. */
+struct Operands {
+    Run a, b, c;
+    uint16_t *out;
+};
+
+template <int COUNT> static __device__ __forceinline__ bool read_operands(const Pair &job, Operands &operands)
+{
+    const int own = (blockIdx.x * THREADS + threadIdx.x) * COUNT;
+    if (own >= job.size)
+        return false;
+    const long long sample = blockIdx.y;
+    long long a = sample * job.a_sample, b = sample * job.b_sample, c = sample * job.c_sample;
+    int left = own;
+    for (int axis = AXES - 1; axis >= job.first; axis--) {
+        const int whole = axis > job.first ? left / job.shape[axis] : 0, at = left - whole * job.shape[axis];
+        left = whole;
+        a += (long long)at * job.a_step[axis];
+        b += (long long)at * job.b_step[axis];
+        c += (long long)at * job.c_step[axis];
+    }
+    operands.a = run_of<COUNT>(job.a + a, job.a_step[AXES - 1]);
+    if (job.b)
+        operands.b = run_of<COUNT>(job.b + b, job.b_step[AXES - 1]);
+    if (job.c)
+        operands.c = run_of<COUNT>(job.c + c, job.c_step[AXES - 1]);
+    operands.out = job.out + sample * job.size + own;
+    return true;
 }
 
 /* 16-bit integers in the order of the numbers; a NaN is +infinity. */
@@ -45,54 +94,71 @@ static __device__ __forceinline__ int key_of(uint16_t half)
 
 static __device__ __forceinline__ uint16_t of_key(int key) { return (uint16_t)(key ^ ((key >> 15) & 0x7FFF)); }
 
+static __device__ __forceinline__ uint16_t paired(int operation, uint16_t left, uint16_t right)
+{
+    if (operation >= 4) {
+        const int one = key_of(left), two = key_of(right);
+        return of_key((operation == 4) == (one > two) ? one : two);
+    }
+    const double x = widened(left), y = widened(right);
+    switch (operation) {
+    case 0:
+        return narrowed(x + y, true);
+    case 1:
+        return narrowed(x - y, true);
+    case 2:
+        return narrowed(x * y, true);
+    default:
+        return narrowed(x / (y == 0.0 ? 0.0 : y), true);
+    }
+}
+
+template <int COUNT> static __device__ __forceinline__ void do_pairs(const Pair &job)
+{
+    Operands read;
+    if (!read_operands<COUNT>(job, read))
+        return;
+    Run results;
+#pragma unroll
+    for (int place = 0; place < COUNT; place++)
+        results.at[place] = paired(job.operation, read.a.at[place], read.b.at[place]);
+    put_run<COUNT>(read.out, results);
+}
+
 KERNEL(pairs, Pair)
 {
-    long long own = OWN, place[3] = {own, own, 0};
-    if (own >= job.count)
+    if (job.is_by_runs)
+        do_pairs<RUN>(job);
+    else
+        do_pairs<1>(job);
+}
+
+template <int COUNT> static __device__ __forceinline__ void do_gains(const Pair &job)
+{
+    Operands read;
+    if (!read_operands<COUNT>(job, read))
         return;
-    if (!job.is_dense)
-        places_of(job, own, place);
-    uint16_t left = job.a[place[0]], right = job.b[place[1]];
-    double x = widened(left), y = widened(right);
-    switch (job.operation) {
-    case 0:
-        job.out[own] = narrowed(x + y, true);
-        break;
-    case 1:
-        job.out[own] = narrowed(x - y, true);
-        break;
-    case 2:
-        job.out[own] = narrowed(x * y, true);
-        break;
-    case 3:
-        job.out[own] = narrowed(x / (y == 0.0 ? 0.0 : y), true);
-        break;
-    case 4: {
-        int one = key_of(left), two = key_of(right);
-        job.out[own] = of_key(one > two ? one : two);
-        break;
+    Run results;
+#pragma unroll
+    for (int place = 0; place < COUNT; place++) {
+        double value = widened(read.a.at[place]) * job.gain;
+        if (job.b)
+            value *= widened(read.b.at[place]);
+        value += job.bias;
+        if (job.c)
+            value += widened(read.c.at[place]);
+        results.at[place] = narrowed(fabs(value) >= job.ceiling ? copysign(1.0 / 0.0, value) : value, false);
     }
-    default: {
-        int one = key_of(left), two = key_of(right);
-        job.out[own] = of_key(one < two ? one : two);
-    }
-    }
+    put_run<COUNT>(read.out, results);
 }
 
 /* gain * scale * x + bias + offset, with one rounding; b is the scale and c the offset where they are given. */
 KERNEL(gained, Pair)
 {
-    long long own = OWN, place[3];
-    if (own >= job.count)
-        return;
-    places_of(job, own, place);
-    double value = widened(job.a[place[0]]) * job.gain;
-    if (job.b)
-        value *= widened(job.b[place[1]]);
-    value += job.bias;
-    if (job.c)
-        value += widened(job.c[place[2]]);
-    job.out[own] = narrowed(fabs(value) >= job.ceiling ? copysign(1.0 / 0.0, value) : value, false);
+    if (job.is_by_runs)
+        do_gains<RUN>(job);
+    else
+        do_gains<1>(job);
 }
 
 struct Table {
@@ -103,8 +169,16 @@ struct Table {
 
 KERNEL(looked_up, Table)
 {
-    long long own = OWN;
-    if (own < job.count)
+    const long long first = OWN * RUN;
+    if (first + RUN <= job.count) {
+        Run run = run_of<RUN>(job.in + first, 1);
+#pragma unroll
+        for (int place = 0; place < RUN; place++)
+            run.at[place] = job.table[run.at[place]];
+        put_run<RUN>(job.out + first, run);
+        return;
+    }
+    for (long long own = first; own < job.count; own++)
         job.out[own] = job.table[job.in[own]];
 }
 
@@ -113,24 +187,26 @@ struct Move {
     const int *map;
     const uint16_t *in;
     uint16_t *out;
-    long long count, size, sample; /* elements in all, of one sample of the result, of one of the operand */
-    int first, last;               /* places of the operand in the map; those outside are another's */
-    int fills;                     /* whether elements that nobody has are written here */
+    long long sample; /* elements of one sample of the operand */
+    int size;         /* of one of the result; a block does a part of one */
+    int first, last;  /* places of the operand in the map; those outside are another's */
+    int fills;        /* whether elements that nobody has are written here */
     const uint16_t *fill;
 };
 
 KERNEL(moved, Move)
 {
-    long long own = OWN;
-    if (own >= job.count)
+    const int own = blockIdx.x * THREADS + threadIdx.x;
+    if (own >= job.size)
         return;
-    long long sample = own / job.size;
-    int at = job.map[own - sample * job.size];
+    const long long sample = blockIdx.y;
+    uint16_t *out = job.out + sample * job.size + own;
+    const int at = job.map[own];
     if (at < 0) {
         if (job.fills)
-            job.out[own] = job.fill[-1 - at];
+            *out = job.fill[-1 - at];
     } else if (at >= job.first && at < job.last) {
-        job.out[own] = job.in[sample * job.sample + at - job.first];
+        *out = job.in[sample * job.sample + at - job.first];
     }
 }
 
@@ -141,8 +217,31 @@ struct Lines {
     uint16_t *out;
     long long count, sample; /* lines in all, elements of one sample */
     int lines, length, tree, run, kind;
+    int step; /* from one element of a line to the next, where it is one number */
     double factor;
 };
+
+/* The sum of a group: trees of neighbours, one behind the other. Whoever calls it with numbers that the compiler knows
+ * keeps the leaves in registers. */
+template <typename Read>
+static __device__ __forceinline__ double group_sum(const Read &leaf_at, int tree, int run)
+{
+    double group = 0.0, level[32];
+#pragma unroll
+    for (int part = 0; part < run; part++) {
+#pragma unroll
+        for (int leaf = 0; leaf < tree; leaf++)
+            level[leaf] = leaf_at(part * tree + leaf);
+#pragma unroll
+        for (int size = tree; size > 1; size /= 2) {
+#pragma unroll
+            for (int leaf = 0; leaf < size / 2; leaf++)
+                level[leaf] = stepped(level[2 * leaf] + level[2 * leaf + 1]);
+        }
+        group = part ? stepped(group + level[0]) : level[0];
+    }
+    return group;
+}
 
 KERNEL(reduced, Lines)
 {
@@ -161,23 +260,68 @@ KERNEL(reduced, Lines)
         return;
     }
     double total = 0.0;
-    const int whole = job.tree * job.run;
-    for (int first = 0; first < job.length; first += whole) {
-        double group = 0.0;
-        for (int part = 0; part < job.run; part++) {
-            double level[32];
-            for (int leaf = 0; leaf < job.tree; leaf++) {
-                int place = first + part * job.tree + leaf;
-                level[leaf] = place < job.length ? widened(in[job.element[place]]) : 0.0;
-            }
-            for (int size = job.tree; size > 1; size /= 2)
-                for (int leaf = 0; leaf < size / 2; leaf++)
-                    level[leaf] = stepped(level[2 * leaf] + level[2 * leaf + 1]);
-            group = part ? stepped(group + level[0]) : level[0];
-        }
-        total += group;
+    for (int first = 0; first < job.length; first += job.tree * job.run) {
+        auto leaf_at = [&](int leaf) {
+            return first + leaf < job.length ? widened(in[job.element[first + leaf]]) : 0.0;
+        };
+        total += group_sum(leaf_at, job.tree, job.run);
     }
     job.out[own] = narrowed(job.kind ? total * job.factor : total, false);
+}
+
+/* The same of lines with one step that are whole groups of four trees of eight: a thread for each group, and one for
+ * each line that adds its groups in order. Neighbours do the groups of one row, or one group of rows side by side. */
+#define GROUP 32
+KERNEL(reduced_groups, Lines)
+{
+    SHARED(room);
+    double *sums = (double *)room;
+    const int groups = job.length / GROUP, lines = THREADS / groups, own = threadIdx.x;
+    const int line = job.step == 1 ? own / groups : own % lines, group = job.step == 1 ? own % groups : own / lines;
+    const long long place = (long long)blockIdx.x * lines + line;
+    const bool is_used = line < lines && group < groups && place < job.count;
+    if (is_used) {
+        const long long sample = place / job.lines;
+        const uint16_t *in = job.in + sample * job.sample + job.line[place - sample * job.lines] +
+                             (long long)group * GROUP * job.step;
+        uint16_t terms[GROUP];
+#pragma unroll
+        for (int first = 0; first < GROUP; first += RUN) {
+            Run run;
+            if (job.step == 1) {
+                run = run_of<RUN>(in + first, 1);
+            } else {
+#pragma unroll
+                for (int term = 0; term < RUN; term++)
+                    run.at[term] = in[(long long)(first + term) * job.step];
+            }
+#pragma unroll
+            for (int term = 0; term < RUN; term++)
+                terms[first + term] = run.at[term];
+        }
+        double sum;
+        if (job.kind >= 2) {
+            int best = key_of(terms[0]);
+#pragma unroll
+            for (int term = 1; term < GROUP; term++) {
+                int key = key_of(terms[term]);
+                best = (job.kind == 2 ? key > best : key < best) ? key : best;
+            }
+            sum = best;
+        } else {
+            sum = group_sum([&](int leaf) { return widened(terms[leaf]); }, 8, 4);
+        }
+        sums[line * groups + group] = sum;
+    }
+    __syncthreads();
+    if (!is_used || group)
+        return;
+    double total = sums[line * groups];
+    for (int next = 1; next < groups; next++) {
+        const double other = sums[line * groups + next];
+        total = job.kind < 2 ? total + other : (job.kind == 2 ? other > total : other < total) ? other : total;
+    }
+    job.out[place] = job.kind >= 2 ? of_key((int)total) : narrowed(job.kind ? total * job.factor : total, false);
 }
 
 struct Pool {
@@ -211,6 +355,7 @@ struct Largest {
     const uint16_t *in;
     unsigned *most;
     long long outer, count, inner;
+    int is_by_runs;
 };
 
 KERNEL(largest, Largest)
@@ -228,11 +373,31 @@ KERNEL(largest, Largest)
         }
         return;
     }
-    long long all = job.outer * job.inner;
-    for (long long at = (long long)blockIdx.y * THREADS + threadIdx.x; at < all; at += (long long)gridDim.y * THREADS) {
-        long long sample = at / job.inner;
-        unsigned bits = job.in[(sample * job.count + blockIdx.x) * job.inner + at - sample * job.inner] & 0x7FFFu;
-        best = bits > best ? bits : best;
+    /* A block goes through the samples of its class in strides: no division for each element. */
+    const int each = job.is_by_runs ? RUN : 1;
+    const long long inner = job.inner / each, stride = (long long)gridDim.y * THREADS;
+    const long long samples_on = stride / inner, places_on = stride - samples_on * inner;
+    long long sample = ((long long)blockIdx.y * THREADS + threadIdx.x) / inner;
+    long long place = (long long)blockIdx.y * THREADS + threadIdx.x - sample * inner;
+    while (sample < job.outer) {
+        const uint16_t *in = job.in + (sample * job.count + blockIdx.x) * job.inner + place * each;
+        if (job.is_by_runs) {
+            const Run run = run_of<RUN>(in, 1);
+#pragma unroll
+            for (int at = 0; at < RUN; at++) {
+                unsigned bits = run.at[at] & 0x7FFFu;
+                best = bits > best ? bits : best;
+            }
+        } else {
+            unsigned bits = *in & 0x7FFFu;
+            best = bits > best ? bits : best;
+        }
+        sample += samples_on;
+        place += places_on;
+        if (place >= inner) {
+            place -= inner;
+            sample++;
+        }
     }
     own[threadIdx.x] = best;
     __syncthreads();

@@ -19,8 +19,8 @@ from aneforge.engine.ir import Op
 from aneforge.engine.traits import Trait
 from aneforge.graph.halves import FP16_MAX
 from aneforge.sim.engine import Engine
-from aneforge.sim.gpu.device import GpuDevice, GpuMemory
-from aneforge.sim.gpu.kernels import Kernels, Values
+from aneforge.sim.gpu.device import GpuDevice, GpuMemory, threads_of
+from aneforge.sim.gpu.kernels import RUN, Kernels, Values
 from aneforge.sim.gpu.products import MatrixProduct, NoKernelError, ProductOperand, StoredProduct, WinogradProduct
 from aneforge.sim.half import Window
 from aneforge.sim.int8 import integer_operands
@@ -317,12 +317,23 @@ class _Reduction:
         self.shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
         self._line = maker.device.upload(lines[:, 0])
         self._element = maker.device.upload(lines[0] - lines[0, 0])
-        self._settings = constant("reduction_tree"), constant("reduction_run")
-        if self._settings[0] > 32:
+        self._form = constant("reduction_tree"), constant("reduction_run")
+        if self._form[0] > 32:
             raise NoKernelError
+        self._step = self._step_of(lines)
+
+    def _step_of(self, lines: Array) -> int:
+        """From one element of a line to the next, where lines are whole groups that the kernel of groups can take."""
+        groups, rest = divmod(self.length, math.prod(self._form))
+        if rest or not 0 < groups <= threads_of("reduced_groups"):
+            return 0
+        step = int(lines[0, 1] - lines[0, 0]) if self.length > 1 else 0
+        is_even = bool((np.diff(lines[0]) == step).all())
+        return step if is_even and not (step == 1 and (lines[:, 0] % RUN).any()) else 0
 
     def __call__(self, kernels: Kernels, x: Values, kind: str, factor: float = 1.0) -> Values:
-        return kernels.reduced(x, self._line, self._element, self.shape, self.length, kind, *self._settings, factor)
+        lines = x, self._line, self._element, self.shape, self.length
+        return kernels.reduced(*lines, kind, self._form, self._step, factor)
 
     def mean(self, kernels: Kernels, x: Values) -> Values:
         return self(kernels, x, "mean", float(np.float16(1 / self.length)))
