@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aneforge.sim.gpu.device import GpuDevice, GpuMemory
+from aneforge.sim.mac import LANES, LOSSY_FROM
 
 Array = np.ndarray
 BLOCK_ROWS, BLOCK_COLUMNS = 64, 128
@@ -87,6 +88,15 @@ class BoundsJob(ctypes.Structure):
     _fields_ = [*_fields(_POINTER, "most class_of out"), *_fields(_LONG, "count")]
 
 
+class TermTilesJob(ctypes.Structure):
+    _fields_ = [
+        *_fields(_POINTER, "a b flag"),
+        *_fields(_LONG, "count"),
+        *_fields(_INT, "depth lanes"),
+        *_fields(_DOUBLE, "limit"),
+    ]
+
+
 class FewJob(ctypes.Structure):
     _fields_ = [
         *_fields(_POINTER, "a b bias b_term b_column c_column out"),
@@ -160,10 +170,15 @@ def spread_steps(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tup
 
 
 class Kernels:
-    """The kernels of a device, on values of some samples."""
+    """The kernels of a device, on values of some samples.
 
-    def __init__(self, device: GpuDevice, samples: int) -> None:
+    Whether a product may lose digits is known on the device. To ask for each product is to wait for each; whoever does
+    not (``is_careful=False``) asks :meth:`has_lost` behind the last one.
+    """
+
+    def __init__(self, device: GpuDevice, samples: int, is_careful: bool = True) -> None:
         self.device, self.samples = device, samples
+        self._flag = None if is_careful else device.zeroed(4)
 
     def empty(self, shape: tuple[int, ...]) -> Values:
         return Values(self.device.empty(2 * self.samples * math.prod(shape)), shape)
@@ -283,6 +298,21 @@ class Kernels:
             "bounded", filled(BoundsJob, most=most, class_of=class_of, out=out, count=count), blocks(count)
         )
         return out
+
+    def may_lose(self, a: GpuMemory, b: GpuMemory, groups: int, depth: int) -> bool:
+        """Whether a tile of four terms may reach the size from which digits are lost, by bounds of its terms."""
+        flag = self._flag or self.device.zeroed(4)
+        count = groups * -(-depth // LANES)
+        job = filled(TermTilesJob, a=a, b=b, flag=flag, count=count, depth=depth, lanes=LANES, limit=LOSSY_FROM)
+        self.device.launch("lossy_tiles", job, blocks(count))
+        return self._flag is None and self._is_set(flag)
+
+    def has_lost(self) -> bool:
+        """Whether some product of a run that did not ask may have lost digits."""
+        return self._flag is not None and self._is_set(self._flag)
+
+    def _is_set(self, flag: GpuMemory) -> bool:
+        return bool(self.device.download(flag, (1,), np.uint32)[0])
 
 
 _OPERATIONS = {"add": 0, "sub": 1, "mult": 2, "div": 3, "max": 4, "min": 5}

@@ -54,6 +54,7 @@ class DevicePlan:
         self._place = {op: place for place, op in enumerate(self._module.ops)}
         self._calls: dict[Op, Any] = {}
         self._shared: dict[int, Values] = {}
+        self._is_careful = False
         self._steps = self._build()
 
     def _build(self) -> list[_DeviceStep]:
@@ -96,7 +97,18 @@ class DevicePlan:
     def _run(self, arrays: list[Array]) -> Iterator[Run]:
         samples = len(arrays[0])
         self.device.use()
-        kernels = Kernels(self.device, samples)
+        kernels = Kernels(self.device, samples, self._is_careful)
+        outputs = self._outputs(kernels, arrays)
+        if kernels.has_lost():  # the CPU does what loses digits: from here on each product is asked for
+            self._is_careful = True
+            outputs = self._outputs(Kernels(self.device, samples), arrays)
+        for number in range(samples):
+            yield Run(
+                {name: without_nan(array[number]) for name, array in outputs.items()}, fidelity=self._plan.fidelity
+            )
+
+    def _outputs(self, kernels: Kernels, arrays: list[Array]) -> dict[str, Array]:
+        samples = kernels.samples
         ports = zip(self._plan.ports, arrays, strict=True)
         values = {place: Values(self.device.upload(array), tuple(op.shape)) for (place, op), array in ports}
         for step in self._steps:
@@ -111,14 +123,10 @@ class DevicePlan:
             values[step.place] = result
             for place in step.done:
                 values.pop(place, None)
-        outputs = {}
-        for name, place in self._plan.outputs:
-            held = values[place] if place in values else self._constant(place)
-            outputs[name] = self._arrays(held, samples)
-        for number in range(samples):
-            yield Run(
-                {name: without_nan(array[number]) for name, array in outputs.items()}, fidelity=self._plan.fidelity
-            )
+        return {
+            name: self._arrays(values[place] if place in values else self._constant(place), samples)
+            for name, place in self._plan.outputs
+        }
 
     def _constant(self, place: int) -> Values:
         if place not in self._shared:

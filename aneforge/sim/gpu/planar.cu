@@ -425,6 +425,30 @@ KERNEL(bounded, Bounds)
         job.out[own] = as_float(magnitude_bits(job.most[job.class_of[own]], ~0u));
 }
 
+/* Whether a tile of four terms may reach the size from which a chip's adders lose digits, by the bounds of its terms. */
+struct TermTiles {
+    const float *a, *b; /* [groups][depth] */
+    unsigned *flag;
+    long long count; /* tiles in all */
+    int depth, lanes;
+    double limit;
+};
+
+KERNEL(lossy_tiles, TermTiles)
+{
+    long long own = OWN;
+    if (own >= job.count)
+        return;
+    const int tiles = (job.depth + job.lanes - 1) / job.lanes;
+    const int first = (int)(own % tiles) * job.lanes;
+    const long long line = own / tiles * job.depth;
+    double sum = 0.0;
+    for (int term = first; term < first + job.lanes && term < job.depth; term++)
+        sum += (double)job.a[line + term] * (double)job.b[line + term];
+    if (sum >= job.limit)
+        atomicMax(job.flag, 1u);
+}
+
 /* Products with few rows in a group: term by term, as the engine does them. */
 struct Few {
     const uint16_t *a, *b, *bias;

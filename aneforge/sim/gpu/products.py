@@ -16,7 +16,7 @@ import numpy as np
 from aneforge.engine.ir import Op
 from aneforge.sim.convolution import winograd_kernels
 from aneforge.sim.engine import Engine
-from aneforge.sim.gpu.device import GpuDevice, GpuMemory
+from aneforge.sim.gpu.device import GpuDevice
 from aneforge.sim.gpu.kernels import (
     BLOCK_COLUMNS,
     BLOCK_ROWS,
@@ -29,7 +29,6 @@ from aneforge.sim.gpu.kernels import (
     filled,
 )
 from aneforge.sim.half import decoded
-from aneforge.sim.mac import LANES, LOSSY_FROM
 
 Array = np.ndarray
 _FEW_ROWS = 8
@@ -75,7 +74,7 @@ class _Matrices:
         self.values = device.upload(matrices)
         most = np.stack([_block_most(matrix) for matrix in matrices])
         self.most, self.most_blocks = device.upload(most), most.shape[1]
-        self.largest = most.max(axis=1)  # [groups, depth]
+        self.largest = device.upload(most.max(axis=1))  # [groups, depth]
 
     def job(self) -> dict[str, object]:
         return {
@@ -87,16 +86,6 @@ class _Matrices:
 
 def _grid(rows: int, columns: int, stacks: int) -> tuple[int, int, int]:
     return -(-columns // BLOCK_COLUMNS), -(-rows // BLOCK_ROWS), stacks
-
-
-def _may_lose(engine: Engine, device: GpuDevice, left: Array, most: GpuMemory, classes: Array, count: int) -> bool:
-    """Whether a tile of four terms may reach 4096, by the largest sizes of its terms ([groups, depth])."""
-    if not engine.tile_losses:
-        return False
-    bits = device.download(most, (count,), np.uint32).astype(np.uint16)
-    sizes = np.abs(decoded(bits.view(np.float16)))[classes] * left
-    tiles = np.add.reduceat(sizes, np.arange(0, sizes.shape[-1], LANES), axis=-1)
-    return bool((tiles >= LOSSY_FROM).any())
 
 
 class StoredProduct:
@@ -117,7 +106,7 @@ class StoredProduct:
         groups = len(matrices)
         self._count = operand.count or len(operand.classes)
         classes = np.stack([operand.classes + group * channels for group in range(groups)])
-        self._classes, self._class_of = classes, device.upload(classes.astype(np.int32))
+        self._class_of = device.upload(classes.astype(np.int32))
         tables = (operand.term, operand.column, operand.result)
         self._term, self._column, self._result = (device.upload(table.astype(np.int32)) for table in tables)
         plane = math.prod(shape[3:])
@@ -130,7 +119,8 @@ class StoredProduct:
         left, operand = self._left, self._operand
         samples = kernels.samples
         most = kernels.largest(x, self._count, operand.inner, samples=1 if x.is_shared else None)
-        if _may_lose(self._engine, self._device, left.largest, most, self._classes, self._count):
+        bounds = kernels.bounds(most, self._class_of, left.groups * left.depth)
+        if self._engine.tile_losses and kernels.may_lose(left.largest, bounds, left.groups, left.depth):
             return None
         out = kernels.empty(self._shape)
         columns = len(operand.column)
@@ -148,7 +138,6 @@ class StoredProduct:
             )  # fmt: skip
             kernels.device.launch("few_rows", job, blocks(count))
             return out
-        bounds = kernels.bounds(most, self._class_of, self._classes.size)
         job = filled(
             ProductJob,
             **left.job(),
@@ -253,18 +242,16 @@ class MatrixProduct:
     def __call__(self, kernels: Kernels, operands: Sequence[Values]) -> Values | None:
         a, b = operands[:2]
         mosts = [kernels.largest(x, 1, x.size, samples=1 if x.is_shared else None) for x in (a, b)]
-        if self._engine.tile_losses:
-            tops = [self._device.download(most, (1,), np.uint32).astype(np.uint16).view(np.float16) for most in mosts]
-            if abs(float(decoded(tops[0])[0] * decoded(tops[1])[0])) * LANES >= LOSSY_FROM:
-                return None
+        a_most, b_most = (kernels.bounds(most, self._zeros, self._depth) for most in mosts)
+        if self._engine.tile_losses and kernels.may_lose(a_most, b_most, 1, self._depth):
+            return None
         out = kernels.empty(self._shape)
-        bounds = [kernels.bounds(most, self._zeros, self._depth) for most in mosts]
         job = filled(
             ProductJob,
             **{"a": a.buffer, "a_group": self._a_group, "a_outer": a.step, "a_row": self._a_steps[0]},
-            **{"a_term": self._a_steps[1], "a_dense": self._a_dense, "a_most": bounds[0]},
+            **{"a_term": self._a_steps[1], "a_dense": self._a_dense, "a_most": a_most},
             **{"b": b.buffer, "b_group": self._b_group, "b_outer": b.step, "b_term": self._term},
-            **{"b_column": self._column, "b_dense": self._b_dense, "b_most": bounds[1], "c_column": self._result},
+            **{"b_column": self._column, "b_dense": self._b_dense, "b_most": b_most, "c_column": self._result},
             **{"halves": out.buffer, "c_group": self._columns, "c_outer": out.size},
             **{"c_row": self._stacks * self._columns, "rows": self._rows, "depth": self._depth},
             **{"columns": self._columns, "samples": 1, "groups": self._stacks},
