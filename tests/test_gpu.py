@@ -15,7 +15,7 @@ import pytest
 import aneforge as af
 from aneforge.errors import AneforgeError
 from aneforge.sim.gpu import plan as plans
-from aneforge.sim.gpu.device import CudaDevice
+from aneforge.sim.gpu.device import CudaDevice, GpuMemoryError
 from aneforge.sim.gpu.emulated import EmulatedDevice
 from aneforge.sim.gpu.plan import DevicePlan
 
@@ -159,6 +159,28 @@ def test_a_batch_on_a_device(monkeypatch):
     data = {"x": x[:, 0], "labels": labels}
     on_gpu = af.evaluate_model(model.graph, data, "m1,m5", "cosine", device="cuda")
     assert on_gpu.to_json() == af.evaluate_model(model.graph, data, "m1,m5", "cosine").to_json()
+
+
+@needs_compiler
+def test_a_batch_that_memory_does_not_hold_is_run_in_parts():
+    class Small(EmulatedDevice):
+        def empty(self, size):
+            if size > self.room:
+                raise GpuMemoryError("device cuda: out of memory: one sample does not fit. Choose --device cpu.")
+            return super().empty(size)
+
+    device, x = Small(), af.input((1, 12, 32), name="x")
+    device.room = 1 << 20
+    model = af.compile((x * 2.0).relu(), target="m5")
+    plan, samples = DevicePlan(model._plan, device), [half(1, 12, 32) for _ in range(7)]
+    feeds = [model._feeds({"x": sample}) for sample in samples]
+    device.room = 2 * samples[0].nbytes
+    for sample, run in zip(samples, plan.run_each(iter(feeds), batch=7), strict=True):
+        want = model.run({"x": sample}).outputs
+        assert all(np.array_equal(model._in_user_shapes(run).outputs[name], want[name]) for name in want)
+    device.room = samples[0].nbytes - 1
+    with pytest.raises(GpuMemoryError, match="one sample does not fit"):
+        list(plan.run_each(iter(feeds), batch=7))
 
 
 def test_a_device_that_is_not_there_is_one_line():

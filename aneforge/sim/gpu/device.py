@@ -34,6 +34,10 @@ _PLANAR = "planar.cu"
 _FOLDER = Path(__file__).parent
 
 
+class GpuMemoryError(UnavailableError):
+    """The memory of a device does not hold what one sample needs."""
+
+
 class GpuMemory:
     """Memory of a device; given back when nothing refers to it."""
 
@@ -101,7 +105,7 @@ class CudaDevice:
             self._driver.cuGetErrorString(status, ctypes.byref(text))
             why = (text.value or b"?").decode()
             if status == _OUT_OF_MEMORY:
-                raise UnavailableError(f"device cuda: {why}. Choose a smaller batch with --batch.")
+                raise GpuMemoryError(f"device cuda: {why}: one sample does not fit. Choose --device cpu.")
             raise UnavailableError(f"device cuda: {name}: {why}. Choose --device cpu, or look at nvidia-smi.")
 
     def use(self) -> None:

@@ -17,7 +17,7 @@ from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.process import ahead
 from aneforge.sim.executor import ExecutionPlan, Run, port_value, stored_constant
 from aneforge.sim.gpu import DEVICES
-from aneforge.sim.gpu.device import CudaDevice, GpuDevice
+from aneforge.sim.gpu.device import CudaDevice, GpuDevice, GpuMemoryError
 from aneforge.sim.gpu.kernels import Kernels, Values
 from aneforge.sim.gpu.rules import Launch, NoKernelError, RuleMaker, is_by_a_constant
 from aneforge.sim.rules import prepared
@@ -27,7 +27,7 @@ from aneforge.sim.rules.moves import without_nan
 Array = np.ndarray
 Feeds = Mapping[str, Array]
 BATCH = 64
-"""How many samples a device runs at a time."""
+"""How many samples a device runs at a time, where its memory holds them."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,24 @@ class DevicePlan:
             return [np.stack([_value_of(op, sample) for sample in some]) for _, op in self._plan.ports] if some else []
 
         for arrays in ahead(stacked):
-            yield from self._run(arrays)
+            at = 0
+            while at < len(arrays[0]):
+                part = [array[at : at + batch] for array in arrays]
+                runs = self._try(part)
+                if runs is None:
+                    batch = len(part[0]) // 2
+                else:
+                    yield from runs
+                    at += len(runs)
+
+    def _try(self, arrays: list[Array]) -> list[Run] | None:
+        """The runs of some samples; nothing where they are too many for the device's memory."""
+        try:
+            return list(self._run(arrays))
+        except GpuMemoryError:
+            if len(arrays[0]) == 1:
+                raise
+            return None
 
     def _run(self, arrays: list[Array]) -> Iterator[Run]:
         samples = len(arrays[0])
