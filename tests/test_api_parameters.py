@@ -157,6 +157,8 @@ def shown(result: Any) -> str:
         return " ".join(map(shown, result))
     if isinstance(result, af.Model):
         return json.dumps([result.to_json(), result.mode, type(result).__name__], default=list)
+    if hasattr(result, "svg"):
+        return str(result.svg)
     if hasattr(result, "to_json"):
         return f"{result} {json.dumps(result.to_json(), default=list)} {getattr(result, 'ok', None)}"
     return repr(result)
@@ -230,6 +232,9 @@ QUESTIONS = [
             **{"verbose": True, "target": "m5", **NO_FILE},
         },
     ),
+    Row(af.plot, (slow(),), {"kind": "timeline", "target": "m2", "scope": "device_task", **NO_FILE}),
+    Row(af.report, (slow(), "m1"), {"scope": "device_task", "changes": 0, "max_abs": 9.0, **NO_FILE}),
+    Row(af.report, (slow(),), {"target": "m2"}),
     Row(af.tune_attention, (64, 2, 16), {"T": 0, "candidates": (), "target": "m55"}),
     Row(af.attention_tiles, (512, 8, 64), {"T": 16, "tune": True, "candidates": (1, 2), "target": "m55"}),
     Row(
@@ -285,7 +290,9 @@ ELSEWHERE = {
     ("compile_multi", "build_dir"): "test_files_are_written",
     ("compile_multi", "validate"): "test_validation_runs",
     ("compile_multi", "_check_precision"): "test_precision_is_checked",
-    **{(name, "progress"): "test_progress_is_heard" for name in ("run", "compare", "diverges")},
+    **{(name, "progress"): "test_progress_is_heard" for name in ("run", "compare", "diverges", "report")},
+    ("report", "measured"): "tests/test_compute_plan.py",
+    ("report", "accuracy"): "tests/test_evaluate.py",
     ("probe", "progress"): "test_probes_tell_their_progress",
     ("const", "what"): "test_a_constant_is_named_in_its_error",
     ("evaluate", "feeds"): "test_feeds_are_read",
@@ -393,6 +400,11 @@ def test_progress_is_heard():
     heard.clear()
     af.gradcheck((x() * af.parameter(ones(1, 8, 4, 4), name="w")).mean(), "m1,m5", samples=1, progress=hear)
     assert heard == [(0, 3, "moving numbers of w"), (1, 3, "gradients on m1"), (2, 3, "gradients on m5")]
+    heard.clear()
+    af.report(x().relu(), "m1", changes=0, progress=hear)
+    assert heard
+    assert [step[0] for step in heard] == sorted(step[0] for step in heard)
+    assert {step[1] for step in heard} == {heard[-1][1]}
 
 
 def test_probes_tell_their_progress(monkeypatch):

@@ -310,7 +310,7 @@ def test_a_program_of_ours_is_refused():
     ours = emit(build(experiments()["X61"].graph_of({"op": "relu"}), "h13").program).to_bytes()
     document["results"][0]["program"] = base64.b64encode(zlib.compress(ours)).decode()
     findings = judged(results_of(standin.sealed(document), "x"))
-    assert "aneforge wrote this program" in outcome(findings, "X61").says
+    assert "aneforge wrote this one" in outcome(findings, "X61").says
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"kind": "aneforge kit results"}', "{"])

@@ -36,6 +36,7 @@ SETTINGS = {
     "ANEFORGE_TRACEBACK": "1 prints the Python traceback of an error",
     **{f"ANEFORGE_MAX_{name.upper()}": f"limit of a model file: {limit.counts}" for name, limit in LIMITS.items()},
     "XDG_CACHE_HOME": "the folder of caches, if ANEFORGE_CACHE_DIR is not set",
+    "XDG_CONFIG_HOME": "the folder of settings, with the machines that --machine names (~/.config)",
     "NO_COLOR": "any value turns colours off",
     "TERM": "dumb turns colours off",
 }

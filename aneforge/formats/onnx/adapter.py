@@ -206,7 +206,7 @@ class Records:
 
 def _opsets(imports: Sequence[Any], name: str) -> dict[str, int]:
     if any(isinstance(opset.domain, bytes) for opset in imports):  # what protobuf gives for other bytes
-        raise LoadError(f"{name}: the domain of an opset import is not UTF-8 text")
+        raise LoadError(f"{name}: the domain of an opset import must be UTF-8 text. Export the model again.")
     return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
 
 

@@ -133,8 +133,9 @@ class StoredWeights:
 
     def array(self, tensor: Any) -> np.ndarray:
         where = f"{self._name}: weight {tensor.name!r}"
-        if tensor.data_type not in self._onnx.TensorProto.DataType.values():
-            raise LoadError(f"{where}: {tensor.data_type} is not an element type of ONNX")
+        known = self._onnx.TensorProto.DataType.values()
+        if tensor.data_type not in known:
+            raise LoadError(f"{where}: element type {tensor.data_type} is not in ONNX, which ends at {max(known)}")
         try:
             if tensor.data_location != self._onnx.TensorProto.EXTERNAL:
                 return self._onnx.numpy_helper.to_array(tensor)

@@ -71,7 +71,7 @@ def values_of(recipe: Mapping[str, Any], seed: int, name: str) -> Array:
         line = np.round(np.sin(np.arange(251, dtype=np.float64)) * 64) / 64
         numbers = np.resize((line * recipe["repeated"]).astype(np.float16), size)
     else:
-        raise DataError(f"experiments.json: {name}: no recipe says its numbers")
+        raise DataError(f"experiments.json: {name}: its recipe must say its numbers")
     return numbers.reshape(shape)
 
 
@@ -120,7 +120,7 @@ def _named(operand: Any, known: Mapping[str, Any]) -> Any:
 
 def _function(name: str) -> Any:
     if name.startswith("_"):
-        raise DataError(f"experiments.json: {name}: not an op")
+        raise DataError(f"experiments.json: {name}: must be the name of an op")
     if name in _OPERATORS:
         return _OPERATORS[name]
     return next((getattr(module, name) for module in _MODULES if hasattr(module, name)), getattr(Tensor, name, None))

@@ -329,7 +329,7 @@ def _program(row: CaseResult) -> Container:
     except (ContainerError, binascii.Error, zlib.error) as error:
         raise ResultsError(f"{row.id} case {row.case + 1}: its program cannot be read: {error}") from None
     if section is not None and is_own_debug(container.contents(section).data):
-        raise ResultsError(f"{row.id} case {row.case + 1}: aneforge wrote this program, and the vendor's is asked for")
+        raise ResultsError(f"{row.id} case {row.case + 1}: the program must be the vendor's; aneforge wrote this one")
     return container
 
 
