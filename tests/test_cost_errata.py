@@ -14,7 +14,7 @@ import aneforge as af
 from aneforge.advice.forms import apply_form
 from aneforge.cost.constants import basis_of
 from aneforge.cost.elsewhere import unit_bands, where_to_run
-from aneforge.cost.errata import pieces_at_full_rate
+from aneforge.cost.errata import errata_of, pieces_at_full_rate
 from aneforge.cost.evaluate import predict
 from aneforge.cost.layers import columns_of, compute_us
 from aneforge.cost.work import Work
@@ -52,6 +52,32 @@ def test_pieces_that_take_a_layer_off_the_notch():
     assert pieces_at_full_rate(2048, 4224) is None
     assert pieces_at_full_rate(2048, 8400) == 2, "a sum over more than 8,192 numbers"
     assert pieces_at_full_rate(512, 2048, area=9) == 4
+
+
+@pytest.mark.parametrize(
+    ("chip", "outputs", "inputs", "words"),
+    [
+        ("m4", 2048, 8192, ["2 MiB of weights for each core stream slowly (C69)"]),
+        ("m4", 4096, 14336, ["7 MiB of weights for each core", "sums over 14,336 numbers run at half rate (C74)"]),
+        ("m5", 1024, 12288, []),
+        ("m4", 1024, 12288, ["sums over 12,288 numbers"]),
+        ("m1", 2048, 8192, []),
+    ],
+)
+def test_a_report_names_the_cause_that_a_chip_has(chip, outputs, inputs, words):
+    found = errata_of(outputs, inputs, 1, basis_of(chip).constants)
+    assert len(found) == len(words)
+    assert all(text.startswith(word) for text, word in zip(found, words, strict=True))
+
+
+def test_the_estimate_of_a_slow_projection_says_why_and_what_helps():
+    (change,) = [
+        change
+        for change in af.estimate_all(projection(), "m4").advice["m4"].changes
+        if change.name == "split-input-axis"
+    ]
+    assert change.what == "the input axis of 1 layer in pieces: 1 MiB of weights for each core stream slowly (C69)"
+    assert change.us < 0.8 * change.before_us
 
 
 def projection(inputs=4096, outputs=2048):

@@ -49,3 +49,12 @@ def test_what_is_as_fast_or_faster_needs_no_cause() -> None:
     programs = compile_all(product(1, 1000, 1000), ["m1", "m2"])
     models = {name: Timed(one, [programs[one.basis.target.name]]) for name, one in estimates.items()}
     assert not slower_and_newer(models)
+
+
+@pytest.mark.parametrize(("small", "large"), [("m1", "m1-max"), ("m2", "m2-pro"), ("m2", "m2-max"), ("m5", "m5-pro")])
+def test_a_larger_chip_of_a_generation_copies_no_more_slowly_in_an_app(small: str, large: str) -> None:
+    """What one tool's copies cost is its own, and no property of the machine that it ran on (C73)."""
+    x = af.input((1, 8, 1024, 1024))
+    estimates = af.estimate_all(af.Graph([x + x]), [small, large], "coreml_call", changes=0)
+    first, second = (one.us for one in estimates.values())
+    assert second <= 1.1 * first

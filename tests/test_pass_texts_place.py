@@ -317,54 +317,58 @@ def packed(path, flow):
 
 
 def spill(late, peak):
-    """Maps of 600, 500 and 600 KB in a row; the middle one goes, and then 700 KB more fit in sum but in no piece."""
+    """A map of 1000 KB beside one of 900 KB; one of 750 KB takes the first one's place, and then 260 KB more fit in
+    sum but in no piece."""
     return f"""
-        %w = "anec.live_in"() {{name = "w"}} : () -> !1x1200x252
-        %x = "anec.live_in"() {{name = "x"}} : () -> !1x1000x252
-        %z = "anec.live_in"() {{name = "z"}} : () -> !1x1400x252
-        %a = "anec.abs"(%w) {{L0, allocation = 0, engine = "PE", task_group = 0}} : (!1x1200x252) -> !1x1200x252
-        %b = "anec.abs"(%x) {{L1, allocation = 0, engine = "PE", task_group = 0}} : (!1x1000x252) -> !1x1000x252
-        %c = "anec.square"(%w) {{L2, allocation = 0, engine = "PE", task_group = 0}} : (!1x1200x252) -> !1x1200x252
-        %d = "anec.reduce_max"(%b) {{L3, allocation = 1, axes = [3, 4], engine = "PE", task_group = 0}}
-             : (!1x1000x252) -> !1x1x1
-        %e = "anec.abs"(%z) {{L4, {late}, engine = "PE", task_group = 0}} : (!1x1400x252) -> !1x1400x252
+        %w = "anec.live_in"() {{name = "w"}} : () -> !1x1800x252
+        %x = "anec.live_in"() {{name = "x"}} : () -> !1x2000x252
+        %v = "anec.live_in"() {{name = "v"}} : () -> !1x1500x252
+        %z = "anec.live_in"() {{name = "z"}} : () -> !1x520x252
+        %a = "anec.abs"(%w) {{L0, allocation = 0, engine = "PE", task_group = 0}} : (!1x1800x252) -> !1x1800x252
+        %b = "anec.abs"(%x) {{L1, allocation = 0, engine = "PE", task_group = 0}} : (!1x2000x252) -> !1x2000x252
+        %d = "anec.reduce_max"(%b) {{L2, allocation = 1, axes = [3, 4], engine = "PE", task_group = 0}}
+             : (!1x2000x252) -> !1x1x1
+        %c = "anec.square"(%v) {{L3, allocation = 0, engine = "PE", task_group = 0}} : (!1x1500x252) -> !1x1500x252
+        %e = "anec.abs"(%z) {{L4, {late}, engine = "PE", task_group = 0}} : (!1x520x252) -> !1x520x252
         %f = "anec.reduce_max"(%e) {{L5, {peak}, axes = [3, 4], engine = "PE", task_group = 0}}
-             : (!1x1400x252) -> !1x1x1
+             : (!1x520x252) -> !1x1x1
         %g = "anec.add"(%a, %f) {{L6, allocation = 1, engine = "PE", task_group = 0}}
-             : (!1x1200x252, !1x1x1) -> !1x1200x252
+             : (!1x1800x252, !1x1x1) -> !1x1800x252
         %h = "anec.add"(%c, %f) {{L7, allocation = 1, engine = "PE", task_group = 0}}
-             : (!1x1200x252, !1x1x1) -> !1x1200x252
-        "anec.live_out"(%d, %g, %h) {{names = ["d", "g", "h"]}} : (!1x1x1, !1x1200x252, !1x1200x252) -> ()
-    """
+             : (!1x1500x252, !1x1x1) -> !1x1500x252
+        "anec.live_out"(%d, %g, %h) {{names = ["d", "g", "h"]}} : (!1x1x1, !1x1800x252, !1x1500x252) -> ()
+"""
 
 
 SPILLED = """
-        %w = "anec.live_in"() {live = [0, 2], name = "w", channel_stride = 614400, row_stride = 512,
-             space = "port"} : () -> !1x1200x252
-        %x = "anec.live_in"() {live = [0, 1], name = "x", channel_stride = 512000, row_stride = 512,
-             space = "port"} : () -> !1x1000x252
-        %z = "anec.live_in"() {live = [0, 4], name = "z", channel_stride = 716800, row_stride = 512,
-             space = "port"} : () -> !1x1400x252
-        %a = "anec.abs"(%w) {L0, address = 0, allocation = 0, engine = "PE", live = [0, 6], task_group = 0,
-             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1200x252) -> !1x1200x252
-        %b = "anec.abs"(%x) {L1, address = 614400, allocation = 0, engine = "PE", live = [1, 3], task_group = 0,
-             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1000x252) -> !1x1000x252
-        %c = "anec.square"(%w) {L2, address = 1126400, allocation = 0, engine = "PE", live = [2, 7], task_group = 0,
-             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1200x252) -> !1x1200x252
-        %d = "anec.reduce_max"(%b) {L3, allocation = 1, axes = [3, 4], engine = "PE", live = [3, 3], task_group = 0,
-             channel_stride = 64, row_stride = 64, space = "port"} : (!1x1000x252) -> !1x1x1
+        %w = "anec.live_in"() {live = [0, 0], name = "w", channel_stride = 921600, row_stride = 512,
+             space = "port"} : () -> !1x1800x252
+        %x = "anec.live_in"() {live = [0, 1], name = "x", channel_stride = 1024000, row_stride = 512,
+             space = "port"} : () -> !1x2000x252
+        %v = "anec.live_in"() {live = [0, 3], name = "v", channel_stride = 768000, row_stride = 512,
+             space = "port"} : () -> !1x1500x252
+        %z = "anec.live_in"() {live = [0, 4], name = "z", channel_stride = 266240, row_stride = 512,
+             space = "port"} : () -> !1x520x252
+        %a = "anec.abs"(%w) {L0, address = 1024000, allocation = 0, engine = "PE", live = [0, 6], task_group = 0,
+             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1800x252) -> !1x1800x252
+        %b = "anec.abs"(%x) {L1, address = 0, allocation = 0, engine = "PE", live = [1, 2], task_group = 0,
+             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x2000x252) -> !1x2000x252
+        %d = "anec.reduce_max"(%b) {L2, allocation = 1, axes = [3, 4], engine = "PE", live = [2, 2], task_group = 0,
+             channel_stride = 64, row_stride = 64, space = "port"} : (!1x2000x252) -> !1x1x1
+        %c = "anec.square"(%v) {L3, address = 0, allocation = 0, engine = "PE", live = [3, 7], task_group = 0,
+             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1500x252) -> !1x1500x252
         %e = "anec.abs"(%z) {L4, address = 0, allocation = 1, engine = "PE", live = [4, 5], task_group = 0,
-             channel_stride = 716800, row_stride = 512, space = "dram"} : (!1x1400x252) -> !1x1400x252
-        %f = "anec.reduce_max"(%e) {L5, address = 614400, allocation = 0, axes = [3, 4], engine = "PE",
+             channel_stride = 266240, row_stride = 512, space = "dram"} : (!1x520x252) -> !1x520x252
+        %f = "anec.reduce_max"(%e) {L5, address = 768000, allocation = 0, axes = [3, 4], engine = "PE",
              live = [5, 7], task_group = 0, channel_stride = 16, row_stride = 16, space = "l2"}
-             : (!1x1400x252) -> !1x1x1
+             : (!1x520x252) -> !1x1x1
         %g = "anec.add"(%a, %f) {L6, allocation = 1, engine = "PE", live = [6, 6], task_group = 0,
-             channel_stride = 614400, row_stride = 512,
-             space = "port"} : (!1x1200x252, !1x1x1) -> !1x1200x252
+             channel_stride = 921600, row_stride = 512,
+             space = "port"} : (!1x1800x252, !1x1x1) -> !1x1800x252
         %h = "anec.add"(%c, %f) {L7, allocation = 1, engine = "PE", live = [7, 7], task_group = 0,
-             channel_stride = 614400, row_stride = 512,
-             space = "port"} : (!1x1200x252, !1x1x1) -> !1x1200x252
-        "anec.live_out"(%d, %g, %h) {names = ["d", "g", "h"]} : (!1x1x1, !1x1200x252, !1x1200x252) -> ()
+             channel_stride = 768000, row_stride = 512,
+             space = "port"} : (!1x1500x252, !1x1x1) -> !1x1500x252
+        "anec.live_out"(%d, %g, %h) {names = ["d", "g", "h"]} : (!1x1x1, !1x1800x252, !1x1500x252) -> ()
 """
 
 MEMORY = [

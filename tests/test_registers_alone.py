@@ -25,7 +25,7 @@ from aneforge.codegen.tables import bounds_bytes, bounds_of
 from aneforge.study.model import Model
 
 rng = np.random.default_rng(381)
-TEXT_BESIDE = ("real_div", "leaky_relu", "softmax", "layer_norm")
+TEXT_BESIDE = ("real_div", "leaky_relu", "softmax", "layer_norm", "unary_log")
 """Records whose tasks round where the op does not: a reciprocal by table, a slope that is a half."""
 
 
@@ -65,7 +65,7 @@ def test_published_programs_run_from_their_registers(generation):
         (expected,) = model.run(feeds).outputs.values()
         assert rounds or result(model, program, feeds) == expected.tobytes(), record["id"]
         count += not rounds
-    assert count == {"h13": 88, "h14": 67, "h15": 8, "h16": 50, "h17": 43, "h18": 30}[generation]
+    assert count == {"h13": 91, "h14": 67, "h15": 8, "h16": 52, "h17": 43, "h18": 30}[generation]
 
 
 @pytest.mark.parametrize("target", ["h13", "h14", "h15", "h16", "h17", "h18"])

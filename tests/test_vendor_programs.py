@@ -24,7 +24,15 @@ from aneforge.codegen.container import read_container
 from aneforge.codegen.decoding import decode
 from aneforge.codegen.dialect import dialect_of, written_generations
 from aneforge.codegen.emission import emit
-from aneforge.codegen.sharing import active_cores, shared_by_convolution, shared_by_copy
+from aneforge.codegen.sharing import (
+    Sharing,
+    active_cores,
+    dealt_parts,
+    shared_by_convolution,
+    shared_by_copy,
+    shared_by_dealing,
+    shared_by_pieces,
+)
 from aneforge.codegen.tasks import Task
 from aneforge.codegen.verdicts import VERDICTS, digest, proven_forms
 from aneforge.errors import AneforgeError
@@ -33,7 +41,7 @@ from aneforge.study.validate.program import validate_program
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "tests" / "evidence" / "vendor_programs.json.gz"
-EXACT = {"h13": 93, "h14": 83, "h15": 9, "h16": 52, "h17": 44, "h18": 32}
+EXACT = {"h13": 96, "h14": 83, "h15": 9, "h16": 56, "h17": 44, "h18": 32}
 """How many records of a generation come out word for word; never fewer."""
 RECORDS = {"h13": 104, "h14": 91, "h15": 9, "h16": 60, "h17": 45, "h18": 34}
 rng = np.random.default_rng(38)
@@ -83,8 +91,11 @@ def test_programs_come_out_word_for_word(generation):
     assert 2 * len(exact) > RECORDS[generation]
 
 
-def test_at_least_300_programs_are_equal():
-    assert sum(entry.is_exact for name in written_generations() for entry in scores(name)) >= 300
+def test_most_programs_are_equal_and_nearly_all_words_of_the_rest():
+    entries = [entry for name in written_generations() for entry in scores(name)]
+    assert sum(entry.is_exact for entry in entries) >= 315
+    rest = [entry for entry in entries if not entry.is_exact and entry.has_form]
+    assert sum(entry.equal for entry in rest) >= 0.98 * sum(entry.words for entry in rest)
 
 
 @pytest.mark.parametrize("generation", written_generations())
@@ -157,6 +168,36 @@ def test_shared_rows_stay_within_their_fields(generation):
                 assert found.preferred <= found.most
             assert shared_by_copy(channels, rows, columns).most <= 4
     assert [active_cores(outputs) for outputs in (1, 2, 3, 8, 16, 1000)] == [0, 1, 2, 3, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "to_memory", "parts"),
+    [(16, 128, True, (1, 3)), (8, 256, True, (1, 3)), (2, 128, False, (1, 0)), (1, 256, False, (1, 0))],
+)
+def test_a_wide_map_of_one_channel_is_dealt_in_parts_of_128_numbers(rows, columns, to_memory, parts):
+    sharing = shared_by_dealing(columns, to_memory)
+    assert dealt_parts(sharing, rows, columns) == parts
+    assert (columns >> parts[0]) * (rows >> parts[1]) == 128
+    assert (sharing.least == sharing.most) != (to_memory and sharing.most > 0)
+
+
+def test_a_map_that_fills_one_part_is_not_dealt():
+    assert dealt_parts(Sharing(4), 8, 8) == (0, 0)
+    assert dealt_parts(Sharing(3), 32, 32) == (1, 2)  # the largest of 64 channels of h16
+    assert dealt_parts(Sharing(4), 128, 1) == (0, 3)  # 128 sums of a softmax of h16
+
+
+@pytest.mark.parametrize("columns", range(129, 800, 17))
+def test_rows_in_pieces_leave_as_little_empty_as_any(columns):
+    most = shared_by_pieces(columns).most
+    empty = [-columns % (128 >> shared) for shared in range(5)]
+    assert empty[most] == min(empty)
+    assert most == empty.index(min(empty))
+    line = 16 * columns
+    before, behind = banks.cut_pads(line, most)
+    places = [row * (line + behind) // 16 % 64 for row in range(1 << most)]
+    assert len(set(places)) == len(places)
+    assert before % 16 == behind % 16 == 0
 
 
 # Whole models on every generation.

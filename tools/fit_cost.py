@@ -52,8 +52,8 @@ AROUND = (
     "direct_call", "device_task", "host_in", "host_out", "host_in_published", "host_out_published", "coreml_io",
 )  # fmt: skip
 """Constants of the call around the engine, whose own time they do not change."""
-CALLS = ("coreml_call", "coreai_call", "direct_call", "host_call")
-ODD = float(np.log(2))  # a Mac's call that one source alone sees this far from the law is its tool's (C73)
+OF_TOOLS = ("coreml_call", "coreai_call", "direct_call", "host_call", "coreml_io")
+ODD = float(np.log(2))  # calls or copies that one source alone sees this far from the law are its tool's (C73)
 TIMES = ("layer", "device_task", "int8_bytes", "palette_bytes", "sparse_bytes")  # the engine is better with less
 PUBLISHED = 3.0  # how strongly a machine is held to the stream that is published of it (C97)
 SOFT = 0.12
@@ -170,7 +170,7 @@ class Fit:
             other = number if left[number] else self.chips.index(self._neighbour(chip, left))
             for line, key in enumerate(MACHINE):
                 telling = self.tells[:, first + line * len(self.chips) + number] & kept
-                is_far = key in CALLS and not physique_of(chip).phone and abs(machines[line, number]) > ODD
+                is_far = key in OF_TOOLS and not physique_of(chip).phone and abs(machines[line, number]) > ODD
                 is_odd = is_far and len(set(self.sources[telling])) == 1
                 if other != number and key in LENT:
                     machines[line, number] = machines[line, other]

@@ -9,24 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, fsum
+from math import ceil, fsum, prod
 from typing import Any
 
 import numpy as np
 
-from aneforge.advice.forms import PLAIN_FORMS
+from aneforge.advice.forms import ERRATUM_FORM, PLAIN_FORMS
 from aneforge.advice.proposals import LEAST_GAIN, Places, Proposal, Workbench, places_of, price_alone
 from aneforge.advice.stored import stand_in_sites
 from aneforge.compiler.storage import Storage, encodable_layers, streamed_storages
-from aneforge.cost.calls import CONVERTED, Ports, call_us
+from aneforge.cost.calls import CONVERTED, Constants, Ports, call_us
+from aneforge.cost.errata import errata_of
 from aneforge.cost.estimate import demands_of, ports_of
 from aneforge.cost.layers import Surroundings, columns_of, times_of
 from aneforge.cost.parts import host_band
 from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError
-from aneforge.graph.forms import apart, covered
+from aneforge.graph.forms import OtherForm, Site, apart, covered
 from aneforge.graph.graph import Graph
-from aneforge.graph.layer_forms import StoredLayer
+from aneforge.graph.layer_forms import StoredLayer, layer_of
 from aneforge.graph.node import make
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
@@ -124,11 +125,22 @@ def other_forms(bench: Workbench) -> Iterator[Proposal]:
                 sites=tuple(sites),
                 places=tuple(gaining),
                 family=form.kind,
-                what=f"{form.doc[0].lower()}{form.doc[1:].rstrip('.')}, at {plural(len(sites), 'place')}",
+                what=_in_words(form, sites, bench.estimates[chip].basis.constants),
                 nodes=tuple(bench.names[site.node.uid] for site in sites),
                 numbers="same results up to rounding (aneforge tune builds it and checks them)",
                 most={chip: gain},
             )
+
+
+def _in_words(form: OtherForm, sites: Sequence[Site], known: Constants) -> str:
+    """What a form does; of the form that avoids slow spots of the engine, which ones."""
+    if form.name == ERRATUM_FORM:
+        layers = [layer for site in sites if (layer := layer_of(site.node)) is not None]
+        shapes = [layer.weight.shape for layer in layers]
+        causes = [cause for n, k, *kernel in shapes for cause in errata_of(n, k, prod(kernel), known)]
+        if causes:
+            return f"the input axis of {plural(len(sites), 'layer')} in pieces: {'; '.join(dict.fromkeys(causes))}"
+    return f"{form.doc[0].lower()}{form.doc[1:].rstrip('.')}, at {plural(len(sites), 'place')}"
 
 
 def _gains(places: Places, standing: _Standing) -> dict[str, float]:

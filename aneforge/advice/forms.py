@@ -308,10 +308,12 @@ def _split_input(node: Tensor, context: FormContext) -> Site | None:
     return Site(node, (layer.x,), build)
 
 
+ERRATUM_FORM = "split-input-axis"
+"""The rewrite of layers whose weights stream slowly, or whose sums run at half rate, on some chips (C69, C74)."""
 TILING_FORMS = (
     OtherForm(
         "tiling",
-        "split-input-axis",
+        ERRATUM_FORM,
         "A layer that an erratum slows (1 MiB of weights a core, C69; a long sum, C74), its input axis in pieces.",
         _split_input,
     ),

@@ -102,11 +102,20 @@ def advise(study: Study, count: int = 3) -> dict[str, Advice]:
                     changes[name][proposal.family] = change
     advice: dict[str, Advice] = {}
     for name, by_family in changes.items():
-        best = sorted(by_family.values(), key=lambda change: change.us)[:count]
+        best = _best(by_family.values(), count)
         weighed = sum(name in proposal.most for proposal in proposals)
         left_out = sum(name in _chips_helped(bench, proposal) for proposal in able[len(tried) :])
         advice[name] = Advice(tuple(best), weighed, worked_out[name], left_out)
     return advice
+
+
+def _best(changes: Iterable[PricedChange], count: int) -> list[PricedChange]:
+    """The changes that save most: the best one against each cause before a second one against the same."""
+    by_cause = grouped(sorted(changes, key=lambda change: change.us), lambda change: change.cause)
+    first = [alike[0] for alike in by_cause.values()]
+    others = [change for alike in by_cause.values() for change in alike[1:]]
+    ranked = [*sorted(first, key=lambda change: change.us), *sorted(others, key=lambda change: change.us)]
+    return sorted(ranked[:count], key=lambda change: change.us)
 
 
 def _proposals(bench: Workbench) -> list[Proposal]:

@@ -53,4 +53,4 @@ def run(
         return
     print(tuning.text(everything))
     if save is not None:
-        print(f"the chosen graph is in {save}; aneforge compile and run take it as a model")
+        print(f"the chosen graph is in {save}; aneforge compile, run and export take it as a model")

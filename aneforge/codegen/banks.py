@@ -15,6 +15,7 @@ _ROWS_OF_MAC, _ROWS_OF_PLANAR, _ROWS_OF_LARGEST = 8, 4, 16
 _OF_CONVOLUTION = {2: 5, 3: 3, 4: 3}
 _OF_COPY = {2: 5, 3: 3, 4: 2}
 _OF_PLANAR = 2
+_OF_CUT, _APART = 5, 8
 _WIDEST_SPREAD_PATCH = 5
 """The log of the widest patch of a planar task whose rows are spread: 32 columns."""
 _CLEAR = 0x40
@@ -41,6 +42,15 @@ def convolution_pad(line: int, shared: int, step: int) -> int:
 def copy_pad(line: int, shared: int) -> int:
     """Of a table, or of a copy by the MAC engine."""
     return pad_of(line, _ROWS_OF_MAC, _OF_COPY.get(shared, 0))
+
+
+def cut_pads(line: int, shared: int) -> tuple[int, int]:
+    """Of a source and a result of the MAC engine whose rows are taken in pieces: rows of the result lie eight banks
+    from the next, and as many rows as cores share lie apart from each other."""
+    rows = 1 << shared
+    pads = (pad for pad in range(0, PERIOD, BANK) if not pad_of(line + pad, 2, _APART))
+    behind = next((pad for pad in pads if not pad_of(line + pad, rows, 2)), 0)
+    return pad_of(line, _ROWS_OF_MAC, _OF_CUT), behind
 
 
 def planar_pad(line: int, patch: int) -> int:

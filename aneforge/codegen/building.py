@@ -14,6 +14,7 @@ from aneforge.codegen.dialect import Dialect
 from aneforge.codegen.forms import Form
 from aneforge.codegen.hazards import region_of
 from aneforge.codegen.plan import PIECE, Kernel, Scratch, Streams, TaskBuffer, TaskPlan
+from aneforge.codegen.sharing import dealt_parts, shared_by_dealing
 from aneforge.codegen.words import patch_of, sharing_of
 
 _TURNED_SECOND = 0x200
@@ -26,6 +27,8 @@ _SCRATCH = 0x200000
 _ROWS_OF_WINDOWS = 8
 _DEALT, _DEALT_FROM = 2048, 128
 """Numbers of a row of tiles where cores take rows of one channel, and the columns from which they do."""
+_WIDEST_DEALT = 1024
+"""Columns from which fewer cores take part, and rows that they then take at a time."""
 _TILE_OF_NUMBERS = 16
 """Rows at a time of a map of one column that is turned."""
 _NARROW_PATCH = 4
@@ -94,30 +97,50 @@ class TaskBuilder:
         )
         if plan.turns_numbers and plan.source.height > _TILE_OF_NUMBERS:
             plan = replace(plan, tile=_TILE_OF_NUMBERS)
-        dealt = self.site.dialect.spreads_rows and plan.activation != "none" and not plan.is_biased
-        if dealt and plan.operation == "bypass" and plan.source.channels == 1 and plan.source.width >= _DEALT_FROM:
-            plan = replace(plan, rows_are_dealt=plan.result.in_memory)
+        if self.site.dialect.spreads_rows and plan.engine == "mac":
+            plan = self._dealt(plan)
         plan = self._planar_places(plan) if plan.engine == "planar" else self._mac_places(plan)
         if plan.has_kernel:
             plan = replace(plan, kernel_number=plan.number + 1)
         self.plans.append(plan)
         return plan
 
+    def _dealt(self, plan: TaskPlan) -> TaskPlan:
+        """A task of one channel whose cores take parts of it: the largest of all channels, a wide map that comes from
+        memory, and a table of one column in scratch."""
+        source, result = plan.source, plan.result
+        if plan.operation == "largest" and result.in_memory:
+            sharing = sharing_of(self.site.dialect, plan)
+            return replace(plan, dealt=dealt_parts(sharing, result.height, result.width))
+        if plan.operation != "bypass" or source.channels > 1 or plan.is_biased or plan.transposes_result:
+            return plan
+        if source.in_memory and source.width >= _DEALT_FROM and (plan.activation != "none" or not result.in_memory):
+            columns = min(source.width, _STRIP)
+            sharing = shared_by_dealing(columns, result.in_memory)
+            rows = _DEALT // columns if result.in_memory else 1 << sharing.most
+            if source.width > _WIDEST_DEALT:
+                return replace(plan, tile=_WIDEST_DEALT, dealt=dealt_parts(sharing, 1, columns))
+            return replace(plan, tile=rows, dealt=dealt_parts(sharing, rows, columns))
+        if not source.in_memory and not result.in_memory and source.width == 1 and plan.activation != "none":
+            return replace(plan, dealt=dealt_parts(sharing_of(self.site.dialect, plan), source.height, 1))
+        return plan
+
     def _mac_places(self, plan: TaskPlan) -> TaskPlan:
         source, cursor = plan.source, self.cursor
         sharing = sharing_of(self.site.dialect, plan)
+        is_cut = plan.is_cut and source.in_memory and plan.result.in_memory and plan.tile is None
         if source.in_memory:
             channel = _up(2 * source.width, banks.BANK)
             if source.height > 1 or plan.operation == "bypass" or plan.kernel_bar is not None:
-                channel = min(channel, 2 * _STRIP if plan.rows_are_dealt else _STRIP)
+                channel = min(channel, 2 * PIECE if plan.in_pieces else 2 * _STRIP if sum(plan.dealt) else _STRIP)
             line = channel * source.channels
-            tile = self._tile(plan, line)
-            if plan.rows_are_dealt:
-                tile = _DEALT // min(source.width, _STRIP)
+            tile = self._tile(plan, line) if plan.tile is None else plan.tile
             if tile is not None:
                 plan, pad = replace(plan, tile=tile), 0
             elif plan.kernel_bar is not None:
                 pad = 0
+            elif is_cut:
+                pad, _ = banks.cut_pads(line, sharing.most)
             elif plan.source_stays and plan.operation != "convolution":
                 pad = banks.stay_pad(line, plan.operation == "largest") if source.height > 1 else 0
             elif plan.operation == "convolution":
@@ -131,7 +154,12 @@ class TaskBuilder:
                 rows = (tile - 1) * plan.kernel.stride[0] + plan.kernel.height
             cursor += (line + pad) * rows
         result = plan.result
-        if result.in_memory and plan.result_goes_in_strides:
+        if is_cut:
+            line = _STRIP * result.channels
+            pitch = line + banks.cut_pads(line, sharing.most)[1]
+            result = replace(result, scratch=Scratch(cursor, _STRIP, pitch, line))
+            plan = replace(plan, result_in_strides=True)
+        elif result.in_memory and plan.result_goes_in_strides:
             pitch = _up(2 * result.width, banks.BANK)
             line = pitch * result.channels
             result, plan = (
@@ -180,7 +208,7 @@ class TaskBuilder:
         if 2 * plan.source.width > _WIDE_PLANAR and plan.source.height > _PASS:
             plan = replace(plan, tile=_PASS)
         source, second, result, cursor = plan.source, plan.second, plan.result, self.cursor
-        widest = 2 * PIECE if plan.is_cut else _WIDE_PLANAR
+        widest = 2 * PIECE if plan.is_cut or plan.in_pieces else _WIDE_PLANAR
         rows = source.height if plan.tile is None else plan.tile
         if source.in_memory:
             place = self._planar_place(source, cursor, patch, widest)
@@ -202,7 +230,7 @@ class TaskBuilder:
                 second, cursor = replace(second, scratch=place), start + place.row * min(rows, second.height)
         if result.in_memory:
             result = replace(result, scratch=_staged(result, cursor, widest))
-        if result.in_memory and plan.is_cut:
+        if result.in_memory and (plan.is_cut or plan.in_pieces):
             plan = replace(plan, result_in_strides=True)
         elif result.in_memory and plan.result_in_strides:  # numbers of the channels, side by side
             pitch = _up(2 * result.channels, banks.BANK)

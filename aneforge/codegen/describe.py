@@ -374,8 +374,11 @@ def _container_stated(container: Container) -> dict[str, Any]:
         stated |= {f"{name} address": f"{section.address:#x}", f"{name} size": section.size}
         moved = container.relocations(section)
         stated |= {f"{name} relocations": [f"{entry.offset:#x}" for entry in moved]} if moved else {}
-    stated |= {f"symbol {symbol.name}": f"{symbol.value:#x}" for symbol in container.symbols}
-    return stated
+    tiles = [symbol.value for symbol in container.symbols if symbol.is_kernel_tile]
+    first = min(tiles, default=0)  # their names are digests of the constants
+    stated |= {f"kernel tile {place} from the first": f"{value - first:#x}" for place, value in enumerate(tiles)}
+    others = (symbol for symbol in container.symbols if not symbol.is_kernel_tile)
+    return stated | {f"symbol {symbol.name}": f"{symbol.value:#x}" for symbol in others}
 
 
 def _task_stated(task: Task, number: int) -> dict[str, Any]:

@@ -131,6 +131,8 @@ class Hazards:
         """The bits of a task that reads the last result of an engine in scratch."""
         if plan.engine == "mac" and ran.hands_on and (engine == "planar" or plan.operation == "total"):
             return _FOLLOWS_PLANAR if engine == "planar" else _FOLLOWS_MAC
+        if plan.in_pieces:
+            return _FOLLOWS_MAC
         numbers = plan.engine == "planar" and plan.mask & _SECOND_OVER_COLUMNS
         if numbers and engine == "mac" and ran.hands_on and self.dialect.cuts_reductions:
             return _FOLLOWS_MAC

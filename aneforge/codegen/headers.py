@@ -37,7 +37,7 @@ def header_of(plan: TaskPlan, dialect: Dialect, body: int, following: Following)
     """The words of a header. ``body`` is how many words of commands follow it."""
     generation = dialect.generation
     planar = plan.engine == "planar"
-    cores = 0 if planar else 1 + active_cores(CORES if plan.rows_are_dealt else plan.outputs)
+    cores = 0 if planar else 1 + (sum(plan.dealt) or active_cores(plan.outputs))
     waits = plan.kernel_task is not None
     words = {"TID": plan.number, "ExeCycles": cycles(plan, dialect), "TSR": 1, "ENE": cores, "TDE": int(waits)}
     if is_indexed(generation):

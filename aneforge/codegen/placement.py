@@ -68,9 +68,12 @@ class Placement:
         self._inputs = {port.name: port.ndchw_shape for port in program.inputs}
         self._ports = _ports(program, names)
         self._merged = _merged(program)
-        self._tops = _tops(program)
+        self._on_chip = [buffer for buffer in program.buffers if buffer.space == "l2"]
         self._pitches = self._turned(program)
-        self._used = program.stats["memory_bytes"] + max(self._tops.values(), default=0)
+        self._ends = self._ends_by_group()
+        self._step = {layer: number for number, step in enumerate(program.schedule.steps) for layer in step}
+        tops = [end for ends in self._ends.values() for _, end in ends]
+        self._used = program.stats["memory_bytes"] + max(tops, default=0)
 
     @property
     def scratch_bytes(self) -> int:
@@ -137,19 +140,26 @@ class Placement:
                 continue
             start, group = layer.labels["address"], layer.task_group
             end = start + pitch * channels
-            others = [
-                buffer
-                for buffer in program.buffers
-                if buffer.space == "l2" and buffer.task_group == group and buffer.address is not None
-            ]
-            if all(buffer.number == layer.buffer.number or not start < buffer.address < end for buffer in others):
+            others = [buffer for buffer in self._on_chip if buffer.task_group == group and buffer is not layer.buffer]
+            if not any(buffer.address is not None and start < buffer.address < end for buffer in others):
                 pitches[layer.buffer.number] = pitch
-                self._tops[group] = max(self._tops.get(group, 0), end)
         return pitches
 
+    def _ends_by_group(self) -> dict[int | None, list[tuple[tuple[int, int], int]]]:
+        """When the buffers of each task group are needed, and where they end in scratch."""
+        ends: dict[int | None, list[tuple[tuple[int, int], int]]] = {}
+        for buffer in self._on_chip:
+            pitch, size = self._pitches.get(buffer.number), buffer.bytes
+            if pitch is not None:
+                size = pitch * (buffer.bytes // buffer.channel_stride)
+            if buffer.address is not None:
+                ends.setdefault(buffer.task_group, []).append((buffer.live, buffer.address + size))
+        return ends
+
     def free(self, layer: ProgramLayer) -> int:
-        """Where scratch is free behind what the layer's task group keeps there."""
-        return self._tops.get(layer.task_group, 0)
+        """Where scratch is free behind what the layer's task group keeps there while the layer runs."""
+        step, ends = self._step[layer.number], self._ends.get(layer.task_group, ())
+        return max((end for (first, last), end in ends if first <= step <= last), default=0)
 
 
 def _cuts_columns(layer: ProgramLayer) -> bool:
@@ -217,13 +227,3 @@ def _ports(program: Program, outputs: dict[Name, str]) -> dict[int, str]:
             if name is not None:
                 ports.setdefault(buffer.number, name)
     return ports
-
-
-def _tops(program: Program) -> dict[int, int]:
-    """Where the buffers of each task group end in scratch."""
-    tops: dict[int, int] = {}
-    for buffer in program.buffers:
-        if buffer.space == "l2" and buffer.task_group is not None and buffer.address is not None:
-            end = buffer.address + buffer.bytes
-            tops[buffer.task_group] = max(tops.get(buffer.task_group, 0), end)
-    return tops

@@ -167,8 +167,10 @@ class TaskPlan:
     """Whether the next task reads from memory what this one writes there."""
     is_biased: bool = False
     """Whether a table's task adds an epsilon to its source."""
-    rows_are_dealt: bool = False
-    """Whether cores take rows of one channel, and not channels."""
+    dealt: tuple[int, int] = (0, 0)
+    """Where cores take parts of one channel: the logs of how many parts lie side by side, and below each other."""
+    in_pieces: bool = False
+    """Whether it takes a few columns at a time, so that the task behind it follows it."""
     result_in_strides: bool = False
     """Whether the result lies in scratch in strides of its own before it goes to memory."""
     mean_of: int = 1
@@ -192,8 +194,6 @@ class TaskPlan:
     """Bytes from one of them to the next."""
     source_stays: bool = False
     """Whether a source that comes from memory stays in scratch for later tasks."""
-    reads_twice: bool = False
-    """Whether both sources are the same tensor, the second one behind a relu."""
 
     @property
     def final_scale(self) -> int:

@@ -7,7 +7,7 @@ from aneforge.codegen.task_words import TaskWords
 
 _INTERLEAVED = 0x100
 _KEPT, _FROM_MEMORY, _TO_MEMORY, _IN_MEMORY_FORMAT, _TWO = 0x1, 0x2, 0xA, 0x40, 0x01000000
-_SECOND_BEHIND_RELU, _LARGEST = 0x10, 0x4
+_LARGEST = 0x4
 
 
 def put_scratch(words: TaskWords, plan: TaskPlan) -> None:
@@ -17,8 +17,6 @@ def put_scratch(words: TaskWords, plan: TaskPlan) -> None:
         if tensor is not None:
             _operand(words, side, tensor)
     _result(words, plan)
-    if plan.reads_twice:
-        words.put("scratch.config", _SECOND_BEHIND_RELU)
     if plan.operation in ("reduce_max", "largest"):
         words.put("scratch.config", _LARGEST)
 

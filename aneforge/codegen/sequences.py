@@ -9,9 +9,9 @@ from aneforge.codegen.dialect import dialect_of
 from aneforge.codegen.forms import Form, product_lanes, product_parts
 from aneforge.codegen.norm_tasks import Tables, layer_norm, needs_inverses, softmax
 from aneforge.codegen.packing import pack_convolution, pack_scale
-from aneforge.codegen.plan import Scratch, Streams, TaskBuffer
+from aneforge.codegen.plan import PIECE, Scratch, Streams, TaskBuffer
 from aneforge.codegen.reduction_tasks import reduction
-from aneforge.codegen.scratch_tensors import part_along, rows_for_channels
+from aneforge.codegen.scratch_tensors import cuts, part_along, rows_for_channels
 from aneforge.codegen.split import channels_of, part_of, split_channels, split_outputs
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import bounds_bytes, table_bytes
@@ -108,10 +108,18 @@ class Sequences:
         return rule
 
     def _logarithm(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:
+        """The second task follows the first one a few columns behind, where a chip does so with wide rows: then what
+        both have in scratch lies apart."""
         streams, rule = self._table(form.activation)
         between = builder.temporary(*source.extents)
-        builder.add(replace(table_of(source, between, form.activation, streams), is_biased=True))
-        builder.add(replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2)))
+        follows = source.in_memory and result.in_memory and source.channels == 1 and cuts(self.dialect, source.width)
+        start = builder.cursor
+        builder.cursor += 2 * PIECE * result.height if follows else 0
+        table = table_of(source, between, form.activation, streams)
+        builder.add(replace(table, is_biased=True, in_pieces=follows))
+        builder.cursor = start
+        plan = replace(plain(form, between, result), engine="planar", activation="none", numbers=(0.0, _LN_2))
+        builder.add(replace(plan, in_pieces=follows))
         return rule
 
     def _softmax(self, builder: TaskBuilder, form: Form, source: TaskBuffer, result: TaskBuffer) -> str:

@@ -15,8 +15,8 @@ from aneforge.codegen.plan import TaskBuffer, TaskPlan
 CORES = 16
 _MOST_SHARED, _MOST_TURNED, _COLUMNS_LOG = 4, 3, 7
 _NARROW = 8
-DEALT_COLUMNS_LOG = 8
-"""The log of the columns of a row that a core takes whole, where cores take rows."""
+_MOST_ACROSS, _MOST_DOWN = 1, 3
+"""The logs of how many parts of one channel cores take side by side, and below each other."""
 _GROUPED = 64
 """Input channels of a group from which a window's rows are shared at least as often as at most."""
 
@@ -74,6 +74,30 @@ def shared_by_copy(channels: int, rows: int, columns: int) -> Sharing:
     if rows == 1:
         return Sharing()
     return Sharing(min(_by_columns(columns), log_of(rows * max(1, channels // CORES))))
+
+
+def shared_by_pieces(columns: int) -> Sharing:
+    """Of a map whose rows are taken in pieces: the widest piece that leaves as little empty as any."""
+
+    def filled(most: int) -> int:
+        piece = 1 << _COLUMNS_LOG - most
+        return -(-columns // piece) * piece
+
+    return Sharing(min(range(_MOST_SHARED + 1), key=filled))
+
+
+def shared_by_dealing(columns: int, to_memory: bool) -> Sharing:
+    """Of a task whose cores take parts of one channel: two parts lie side by side in a row."""
+    most = max(0, _COLUMNS_LOG + 1 - log_of(columns))
+    return Sharing(most) if to_memory else Sharing(most, most, most)
+
+
+def dealt_parts(sharing: Sharing, rows: int, columns: int) -> tuple[int, int]:
+    """The logs of how many parts of one channel cores take side by side and below each other. A part is 128 numbers,
+    as many rows as cores share."""
+    part = 1 << _COLUMNS_LOG - sharing.most
+    across, down = log_of(-(-columns // part)), log_of(-(-rows // (1 << sharing.most)))
+    return min(across, _MOST_ACROSS), min(down, _MOST_DOWN)
 
 
 def shared_across_channels(dialect: Dialect, plan: TaskPlan, is_total: bool) -> Sharing:

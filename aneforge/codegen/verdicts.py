@@ -97,6 +97,6 @@ def verdict_of(tasks: list[Task], plans: list[TaskPlan], form: Form) -> str:
     generation = tasks[0].generation
     if all(digest(task) in _published(generation) for task in tasks):
         return PUBLISHED
-    tiled = any(plan.tile is not None or (plan.is_cut and plan.engine == "mac") for plan in plans)
+    tiled = any((plan.tile and not any(plan.dealt)) or (plan.is_cut and plan.engine == "mac") for plan in plans)
     proven = set(parts_of(form, plans)) <= set(proven_forms(generation))
     return RULE if proven and not tiled else ANALOGY

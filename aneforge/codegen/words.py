@@ -16,13 +16,14 @@ from aneforge.codegen.kernel_words import put_constants, put_relocations
 from aneforge.codegen.plan import PIECE, TaskBuffer, TaskPlan
 from aneforge.codegen.scratch_words import put_scratch
 from aneforge.codegen.sharing import (
-    DEALT_COLUMNS_LOG,
     Sharing,
     active_cores,
     log_of,
     shared_across_channels,
     shared_by_convolution,
     shared_by_copy,
+    shared_by_dealing,
+    shared_by_pieces,
     shared_by_product,
     shared_by_turn,
     shared_in_scratch,
@@ -132,7 +133,7 @@ def _common(words: TaskWords, plan: TaskPlan) -> None:
 def patch_of(generation: str, plan: TaskPlan) -> tuple[int, int]:
     """The logs of the columns and rows that a planar task takes at once."""
     across = patch_width(generation, plan.whole.width, plan.operation == "max_pool")
-    if plan.second is not None and not plan.result.in_memory and not plan.is_reduction:
+    if plan.in_pieces or (plan.second is not None and not plan.result.in_memory and not plan.is_reduction):
         return _patch_in_scratch(plan)
     across = log_of(PIECE) if plan.is_cut else across
     area = _PATCH if plan.second is not None else _PATCH + 1
@@ -173,6 +174,8 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
     source, result = plan.source, untransposed(plan)
     if plan.kernel_bar is not None:
         return shared_by_product(dialect, result.height, result.width)
+    if plan.is_cut and result.in_memory and source.in_memory:
+        return shared_by_pieces(result.width)
     if plan.operation == "convolution":
         window = (plan.kernel.height, plan.kernel.width)
         return shared_by_convolution(
@@ -184,8 +187,10 @@ def sharing_of(dialect: Dialect, plan: TaskPlan) -> Sharing:
         return shared_in_scratch(result.height, result.width)
     if plan.transposes_result:
         return shared_by_turn(dialect, source, plan.result_lanes > 1)
-    if plan.rows_are_dealt:
-        return Sharing(max(0, DEALT_COLUMNS_LOG - log_of(result.width)))
+    if plan.in_pieces:
+        return shared_in_scratch(result.height, result.width)
+    if sum(plan.dealt):
+        return shared_by_dealing(result.width, result.in_memory)
     return shared_by_copy(source.channels, result.height, result.width)
 
 
@@ -221,8 +226,11 @@ def _window(words: TaskWords, plan: TaskPlan) -> None:
     if log_of(lanes) != dialect.default_lanes:
         words.put("outputs_per_core", log_of(lanes))
     sharing = sharing_of(dialect, plan)
-    if plan.rows_are_dealt:
-        words.mark("outputs_per_core", _DEALT)
+    across, down = plan.dealt
+    if across or down:
+        words.mark("outputs_per_core", across << _ACROSS | down << _DOWN)
+    if down and plan.result.width == 1:
+        words.mark("task.word", _COLUMN_DEALT)
     words.put("task.share_most", sharing.most)
     words.put("task.share_least", sharing.least)
     words.put("task.share_preferred", sharing.preferred)
@@ -230,8 +238,9 @@ def _window(words: TaskWords, plan: TaskPlan) -> None:
 
 
 _FORMAT_OF_NONE = 0x01000000
-_DEALT = 0x38
-"""Of the word with the outputs a core: cores take rows."""
+_ACROSS, _DOWN = 3, 4
+"""Bits of the word with the outputs a core: parts of one channel side by side and below each other."""
+_COLUMN_DEALT = 0x800000
 _SIDE_BY_SIDE = 0x20000000
 """Of the word with the shared rows: several rows of a matrix are turned side by side."""
 

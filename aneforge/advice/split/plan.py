@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from aneforge.advice.forms import apply_form
+from aneforge.advice.forms import ERRATUM_FORM, apply_form
 from aneforge.advice.proposals import LEAST_GAIN
 from aneforge.advice.split.cuts import Holdings, LayerCut, LayerRun, amounts_of, cut_layers, holdings_of
 from aneforge.advice.split.head import HeadCut, counts_for, in_pieces, other_numbers, own_numbers
@@ -306,10 +306,6 @@ class Planner:
 
 def _rewrites(parts: Iterable[PartCost]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.rewrite for part in parts if part.rewrite))
-
-
-ERRATUM_FORM = "split-input-axis"
-"""The rewrite of layers whose weights stream slowly on some chips (C69, C74)."""
 
 
 def _has_erratum(chip: Target) -> bool:

@@ -25,13 +25,12 @@ ALIGNMENT = 64
 class Arena:
     """A stretch of memory with holes: best fit, holes that touch become one."""
 
-    def __init__(self, capacity: int | None) -> None:
-        self.capacity = capacity
+    def __init__(self) -> None:
         self.top = 0
         self._holes: list[tuple[int, int]] = []  # (start, end), by start
 
-    def take(self, size: int) -> int | None:
-        """An address for that many bytes, or None where no stretch is long enough."""
+    def take(self, size: int) -> int:
+        """An address for that many bytes."""
         size = -(-size // ALIGNMENT) * ALIGNMENT
         best = None
         for place, (start, end) in enumerate(self._holes):
@@ -50,8 +49,6 @@ class Arena:
         start = self.top
         if self._holes and self._holes[-1][1] == self.top:  # grow the last hole instead of leaving it
             start = self._holes[-1][0]
-        if self.capacity is not None and start + size > self.capacity:
-            return None
         if start < self.top:
             self._holes.pop()
         self.top = start + size
@@ -70,24 +67,45 @@ class Arena:
 
 
 def pack(
-    buffers: Iterable[LiveBuffer], capacity: int | None, size_of: Callable[[LiveBuffer], int] = attrgetter("size")
-) -> tuple[dict[LiveBuffer, int], list[LiveBuffer], int]:
-    """Addresses by a scan over the steps; what finds no room; and the bytes that were needed."""
-    arena = Arena(capacity)
+    buffers: Iterable[LiveBuffer], size_of: Callable[[LiveBuffer], int] = attrgetter("size")
+) -> tuple[dict[LiveBuffer, int], int]:
+    """Addresses in memory by a scan over the steps, and the bytes that were needed."""
+    arena = Arena()
     placed: dict[LiveBuffer, int] = {}
-    homeless: list[LiveBuffer] = []
     ending: list[tuple[int, int, LiveBuffer]] = []
     for number, buffer in enumerate(sorted(buffers, key=lambda buffer_: (buffer_.first, -size_of(buffer_)))):
         while ending and ending[0][0] < buffer.first:
             ended = heapq.heappop(ending)[2]
             arena.give_back(placed[ended], size_of(ended))
-        address = arena.take(size_of(buffer))
-        if address is None:
+        placed[buffer] = arena.take(size_of(buffer))
+        heapq.heappush(ending, (buffer.last, number, buffer))
+    return placed, arena.top
+
+
+def pack_largest_first(
+    buffers: Iterable[LiveBuffer], capacity: int
+) -> tuple[dict[LiveBuffer, int], list[LiveBuffer], int]:
+    """Addresses in L2, what finds no room, and the bytes that were needed: the largest buffer first, each at the
+    lowest place that is free for as long as it lives. So lie the matrices of published feed-forward parts."""
+    placed: dict[LiveBuffer, int] = {}
+    homeless: list[LiveBuffer] = []
+    taken: dict[int, list[tuple[int, int]]] = {}  # start and end of what is on chip, by step
+    top = 0
+    for buffer in sorted(buffers, key=lambda buffer_: (-buffer_.size, buffer_.first)):
+        steps = range(buffer.first, buffer.last + 1)
+        size, start = -(-buffer.size // ALIGNMENT) * ALIGNMENT, 0
+        for first, end in sorted({place for step in steps for place in taken.get(step, ())}):
+            if start + size <= first:
+                break
+            start = max(start, end)
+        if start + size > capacity:
             homeless.append(buffer)
-        else:
-            placed[buffer] = address
-            heapq.heappush(ending, (buffer.last, number, buffer))
-    return placed, homeless, arena.top
+            continue
+        placed[buffer] = start
+        for step in steps:
+            taken.setdefault(step, []).append((start, start + size))
+        top = max(top, start + size)
+    return placed, homeless, top
 
 
 @pass_(
@@ -131,7 +149,7 @@ def _find_places(live: Liveness, buffers: list[LiveBuffer], capacity: int) -> li
             outside.append(buffer)
     spilled: list[LiveBuffer] = []
     for members in inside.values():
-        placed, homeless, _ = pack(members, capacity)
+        placed, homeless, _ = pack_largest_first(members, capacity)
         for buffer, address in placed.items():
             buffer.address = address
         spilled += homeless
@@ -142,7 +160,7 @@ def _find_places(live: Liveness, buffers: list[LiveBuffer], capacity: int) -> li
         buffer.space = "port" if buffer.port else "dram"
         buffer.strides = in_memory(buffer.owner, _line(buffer))
     in_dram = [buffer for buffer in outside if buffer.space == "dram"]
-    for buffer, address in pack(in_dram, None, _memory_bytes)[0].items():
+    for buffer, address in pack(in_dram, _memory_bytes)[0].items():
         buffer.address = address
     return spilled
 
