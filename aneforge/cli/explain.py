@@ -89,8 +89,8 @@ def _read(stream: BinaryIO, name: str) -> str:
 
 
 def _ends(begun: bytes, stream: BinaryIO) -> bytes:
-    """The beginning and the end of a log of which some was read. Lines between are empty, so that those behind keep their
-    numbers."""
+    """The beginning and the end of a log of which some was read. Lines between are empty, so that those behind keep
+    their numbers."""
     half = MOST_BYTES // 2
     head, tail, between = begun[:half], begun[half:], 0
     while chunk := stream.read(half):
