@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -298,19 +299,28 @@ def test_bad_input_is_one_line(words, told, home, monkeypatch, capsys):
     assert told in err
 
 
-def test_a_long_log_is_read_to_a_bound(home, monkeypatch, capsys):
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_of_a_long_log_the_beginning_and_the_end_are_read(from_stdin, home, monkeypatch, capsys):
     line = b"10:00:00 App[1:2] all is well, 14 frames\n"
+    count = 1_000_000 // len(line)
     with Path("long.log").open("wb") as stream:
         stream.write(f"{FAILED}\n".encode())
-        for _ in range(100):
-            stream.write(line * (1_000_000 // len(line)))
+        for number in range(100):
+            stream.write(line * count)
+            if number == 50:
+                stream.write(b"MPSGraph does not support tensor dims larger than INT_MAX\n")
         stream.write(b"Couldn't do topological sort\n")
-    status, out, err = run("explain --file long.log", monkeypatch, capsys)
+    if from_stdin:
+        with Path("long.log").open("rb") as stream:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+            status, out, err = run("explain -", monkeypatch, capsys)
+    else:
+        status, out, err = run("explain --file long.log", monkeypatch, capsys)
     assert status == 0
-    assert "E01" in out
-    assert "E21" not in out
+    assert re.findall(r"^E\d+", out, re.MULTILINE) == ["E01", "E21"]
+    assert f"line {100 * count + 3}:" in out
     assert err.count("\n") == 1
-    assert f"only the first {MOST_BYTES >> 20}.0 MB were searched" in err
+    assert f"only the first and the last {MOST_BYTES >> 21}.0 MB were searched" in err
 
 
 def test_every_command_that_a_cause_names_runs_on_a_small_model(monkeypatch, capsys, tmp_path):

@@ -118,6 +118,18 @@ def test_all_ways_to_one_content_are_one_weight(side):
     assert {each.weight for each in constants} == {intern_weight(mine)}
 
 
+@pytest.mark.parametrize("shape", [(5, 7), (1, 3), (1024, 32), (1025, 33), (2100, 70)])
+def test_a_turned_matrix_is_the_weight_of_its_dense_copy(shape):
+    drawn = np.random.default_rng(0).standard_normal(shape[::-1]).astype(np.float16)
+    for turned in (drawn.T, drawn[::-1].T, drawn.T[:, ::2]):
+        weight = intern_weight(np.ascontiguousarray(turned))
+        assert intern_weight(turned) is weight
+        assert (weight.array == turned).all()
+    drawn[-1, 0] = np.nan
+    with pytest.raises(af.GraphError, match=rf"NaN at index \(0, {shape[1] - 1}\)"):
+        intern_weight(drawn.T)
+
+
 def test_a_view_is_stored_as_it_is_seen():
     whole = square(128)
     assert (numbers(af.input((2, 64)).linear(whole[::2, 1::2])) == whole[::2, 1::2].astype(np.float16)).all()

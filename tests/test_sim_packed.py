@@ -18,7 +18,7 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.half import Window, patches_plain
 from aneforge.sim.mac import accumulate_plain, products
 from aneforge.sim.rules import planar
-from aneforge.sim.rules.moves import clamped
+from aneforge.sim.rules.moves import clamping
 from aneforge.sim.stored import convolution_form, matrix_form
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
@@ -46,6 +46,12 @@ DEPTHWISE = [
     (4, 3, (7, 7), Window((3, 3), **SAME)),
     (8, 1, (6, 2), Window((1, 2))),
     (2, 1, (1, 1), Window((1, 1))),
+    *((3, 1, (4, width), Window((3, 3), **SAME)) for width in (30, 31, 32, 33, 64)),  # blocks of 16, whole and cut
+    *((3, 1, (5, width), Window((3, 3), **STRIDED)) for width in (30, 31, 32, 33, 64)),
+    (3, 1, (9, 50), Window((3, 3), (1, 2), before=(1, 1), after=(1, 1))),
+    (3, 1, (9, 50), Window((3, 3), (2, 1), before=(1, 1), after=(1, 1))),
+    (3, 1, (9, 52), Window((3, 2), (3, 3), (2, 2), before=(2, 2), after=(0, 1))),
+    (2, 1, (3, 5), Window((3, 3), (2, 2), before=(20, 20), after=(20, 20))),
 ]
 
 
@@ -364,10 +370,10 @@ def test_clamps_keep_every_number_between_their_ends(path, ends, monkeypatch):
     op.attrs["min_val"], op.attrs["max_val"] = low, high
     monkeypatch.setenv("ANEFORGE_NATIVE_PATH", path)
     native.settings.cache_clear()
-    found = clamped(op, EVERY)
+    found = clamping(op)(EVERY)
     monkeypatch.setenv("ANEFORGE_NATIVE", "0")
     native.settings.cache_clear()
-    bits_equal(found, clamped(op, EVERY))
+    bits_equal(found, clamping(op)(EVERY))
 
 
 # Models.

@@ -212,7 +212,7 @@ def phrase_parts(words: str, codes: tuple[str, ...] | None = None) -> tuple[str,
     return tuple(parts)
 
 
-# Codes. One alone says little: it counts where the line is about the engine, or is nothing but a code.
+# Codes. One alone says little: it counts where the line is about the engine, or where a code is all that is asked.
 
 
 _CODE = re.compile(
@@ -235,16 +235,17 @@ _CODE_WORDS = {
 
 def _by_codes(text: str) -> Iterator[MessageHit]:
     by_code = _entries_by_code()
+    is_all = "\n" not in text.strip()
     for number, line in enumerate(text.split("\n"), 1):
         if not line or not any(letter.isdigit() for letter in line):
             continue
-        for code in _codes_in(line[:4096]):
+        for code in _codes_in(line[:4096], is_all):
             for message in by_code.get(code, ()):
                 if _is_about(line, message):
                     yield MessageHit(message, number, _short(line), code)
 
 
-def _codes_in(line: str) -> Iterator[str]:
+def _codes_in(line: str, is_all: bool) -> Iterator[str]:
     words = re.findall(r"[^\W\d_]{2,}", re.sub(r"0x[0-9a-f]+", " ", line.lower()))
     is_code = len(line) < 80 and all(word in _CODE_WORDS for word in words)
     is_told = is_code or _ABOUT_THE_ENGINE.search(line) is not None
@@ -253,7 +254,7 @@ def _codes_in(line: str) -> Iterator[str]:
         if (
             _DISTINCT.fullmatch(code)
             or (is_told and match["word"])
-            or (is_code and code == line.strip("() .\t").lower())
+            or (is_all and is_code and code == line.strip("() .\t").lower())
         ):
             yield code
 

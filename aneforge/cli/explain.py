@@ -76,15 +76,29 @@ def _asked(words: list[str], log: str | None) -> str:
 
 
 def _read(stream: BinaryIO, name: str) -> str:
-    """The beginning of a log; the rest is not read, and a note says so."""
+    """A log; of a long one the beginning and the end, where failures are, and a note says so."""
     raw = stream.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
-        say.note(f"{name}: only the first {human_bytes(MOST_BYTES)} were searched. Cut it to what matters: {_CUT}")
-        raw = raw[:MOST_BYTES]
+        raw = _ends(raw, stream)
+        half = human_bytes(MOST_BYTES // 2)
+        say.note(f"{name}: only the first and the last {half} were searched. Cut it to what matters: {_CUT}")
     decoded = _decoded(raw)
     if not decoded.strip():
         raise AneforgeError(f"{name}: the log is empty. Give one that has text.")
     return decoded
+
+
+def _ends(begun: bytes, stream: BinaryIO) -> bytes:
+    """The beginning and the end of a log of which some was read. Lines between are empty, so that those behind keep
+    their numbers."""
+    half = MOST_BYTES // 2
+    head, tail, between = begun[:half], begun[half:], 0
+    while chunk := stream.read(half):
+        tail += chunk
+        between += tail.count(b"\n", 0, -half)
+        tail = tail[-half:]
+    is_wide = begun.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16: numbers of lines are those of what was read
+    return head + (b"" if is_wide else b"\n" * between) + tail
 
 
 def _decoded(raw: bytes) -> str:

@@ -25,6 +25,7 @@ Source = Any
 Chips = str | int | Target | Sequence[str | int | Target] | None
 """Chips by name, as on the command line."""
 
+_RUN_AS = "aneforge_model"  # the name of a module that a file of Python is run as
 DEFAULT_NAMES = ("graph", "out", "output", "model")
 """The names that are looked for in a Python file, in this order."""
 
@@ -111,7 +112,7 @@ def _namespace(file: Path) -> dict[str, Any]:
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        return runpy.run_path(str(file), run_name="aneforge_model")
+        return runpy.run_path(str(file), run_name=_RUN_AS)
     except (AneforgeError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
@@ -122,11 +123,18 @@ def _namespace(file: Path) -> dict[str, Any]:
         sys.path.remove(folder)
 
 
+def _is_own(name: str, value: Any) -> bool:
+    """Whether a name of a file is a graph, or a function or class that the file itself defines."""
+    defined = callable(value) and getattr(value, "__module__", "") == _RUN_AS and not name.startswith("_")
+    return defined or isinstance(value, (Tensor, Graph))
+
+
 def _pick(namespace: dict[str, Any], name: str, file: Path) -> tuple[Any, str]:
     if name:
         if name not in namespace:
-            graphs = [key for key, value in namespace.items() if isinstance(value, (Tensor, Graph))]
-            raise LoadError(f"{file.name}: {name!r} is not defined. Choose one: {', '.join(graphs) or 'no graph'}.")
+            own = [key for key, value in namespace.items() if _is_own(key, value)]
+            choice = f"Choose one: {', '.join(own)}." if own else "The file defines no graph and no function."
+            raise LoadError(f"{file.name}: {name!r} is not defined. {choice}")
         return namespace[name], name
     for candidate in DEFAULT_NAMES:
         if candidate in namespace:

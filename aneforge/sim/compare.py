@@ -74,7 +74,7 @@ class Tally:
 
     def _measure(self, a: Array, b: Array, changed: int) -> None:
         first = a.reshape(-1).astype(np.float64)
-        self.largest = max(self.largest, float(np.abs(a).max(initial=0.0)))
+        self.largest = max(self.largest, float(np.abs(first).max(initial=0.0)))  # NumPy is slow at this in fp16
         square = float(first @ first)
         self._square_first += square
         if not changed:
@@ -82,7 +82,7 @@ class Tally:
             self._product += square
             return
         second = b.reshape(-1).astype(np.float64)
-        self.largest = max(self.largest, float(np.abs(b).max(initial=0.0)))
+        self.largest = max(self.largest, float(np.abs(second).max(initial=0.0)))
         gap = first - second
         self.max_abs = max(self.max_abs, float(np.abs(gap).max(initial=0.0)))
         self._square_second += float(second @ second)

@@ -168,6 +168,8 @@ def has_special(values: Array) -> bool:
     from aneforge.sim import native
 
     if native.available():
+        if values.flags.c_contiguous:
+            return native.has_special(values)
         # The order of the numbers does not matter, so a turned array is read in the order of the memory.
         ordered = values.transpose(sorted(range(values.ndim), key=lambda axis: -values.strides[axis]))
         if ordered.flags.c_contiguous:

@@ -49,13 +49,12 @@ def _patches(x: np.ndarray, kernel: Shape, stride: Any, pad: Pads, dilation: Any
 
 
 def _conv_reference(x, weight, bias=None, *, stride, pad, dilation, groups):
-    n, c = x.shape[:2]
+    n = x.shape[0]
     patches = _patches(x, weight.shape[2:], stride, pad, dilation)
     h, w = patches.shape[2:4]
-    grouped = patches.reshape(n, groups, c // groups, h, w, *weight.shape[2:])
-    kernels = weight.reshape(groups, -1, *weight.shape[1:])
-    result = np.einsum("ngchwij,gocij->ngohw", grouped, kernels, optimize=True)
-    result = result.reshape(n, weight.shape[0], h, w)
+    columns = patches.transpose(0, 1, 4, 5, 2, 3).reshape(n, groups, -1, h * w)
+    kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
+    result = (kernels @ columns).reshape(n, weight.shape[0], h, w)
     return result if bias is None else result + bias.reshape(1, -1, 1, 1)
 
 

@@ -105,7 +105,9 @@ def _is_among(first: int) -> Callable[[SampleAnswer], Sequence[float]]:
             raise AneforgeError(f"top{first}: the first output {shape} is not one list of scores; use another metric.")
         number = np.asarray(label)
         if number.size != 1 or number.dtype.kind not in "iu" or not 0 <= int(number.reshape(())) < scores.size:
-            raise SampleError(f"label {label!r} is not a class; expected a whole number from 0 to {scores.size - 1}")
+            raise SampleError(
+                f"label {number.tolist()!r} is not a class; expected a whole number from 0 to {scores.size - 1}"
+            )
         own = int(number.reshape(()))
         # As argmax breaks ties: of equal scores the first comes first.
         before = int((scores > scores[own]).sum() + (scores[:own] == scores[own]).sum())

@@ -58,4 +58,16 @@ INLINE uint16_t rounded_single(float value, int twice)
     return (uint16_t)(size == size ? half | sign : 0u);
 }
 
+/* A sum of two fp16 numbers that stays in their range, rounded to such a number half away from zero. It has steps of
+ * 2^-24, so that below 2^-14 it has no more digits than are kept. */
+INLINE float turned_sum(float sum) { return as_float((as_bits(sum) + 0x1000u) & 0xFFFFE000u); }
+
+/* A finite number that fp16 holds, as fp16. */
+INLINE uint16_t short_half(float value)
+{
+    uint32_t size = as_bits(value) & 0x7FFFFFFFu, sign = as_bits(value) >> 16 & 0x8000u;
+    uint32_t small = (uint32_t)(int32_t)((size < 113u << 23 ? as_float(size) : 0.0f) * 0x1p24f);
+    return (uint16_t)((size < 113u << 23 ? small : (size >> 13) - (112u << 10)) | sign);
+}
+
 #endif

@@ -39,7 +39,7 @@ static void lay_channel(const Layout *layout, ptrdiff_t channel, uint16_t *lines
     ptrdiff_t phases = layout->row_stride * layout->stride, count = layout->plane_width;
     if (layout->tiles) {
         ptrdiff_t room = line_room(layout);
-        uint16_t *even = lines, *odd = lines + room, *made = odd + room;
+        uint16_t *padded = lines, *made = lines + 2 * room;
         for (ptrdiff_t row = 0; row < layout->plane_rows; row++) {
             ptrdiff_t y = row - layout->top;
             uint16_t *out = layout->out + (channel * layout->plane_rows + row) * count;
@@ -48,9 +48,8 @@ static void lay_channel(const Layout *layout, ptrdiff_t channel, uint16_t *lines
                     memset(out + position * layout->apart, 0, (size_t)count * sizeof *out);
                 continue;
             }
-            copy_line(in + y * layout->width, layout->width, -layout->left, 2, layout->tiles + 1, even);
-            copy_line(in + y * layout->width, layout->width, 1 - layout->left, 2, layout->tiles + 1, odd);
-            layout->path->turn_line(even, odd, layout->tiles, room, made);
+            copy_line(in + y * layout->width, layout->width, -layout->left, 1, 2 * layout->tiles + 2, padded);
+            layout->path->turn_line(padded, layout->tiles, room, made);
             for (ptrdiff_t position = 0; position < POSITIONS; position++)
                 memcpy(out + position * layout->apart, made + position * room, (size_t)count * sizeof *out);
         }

@@ -169,19 +169,23 @@ typedef struct {
     void (*settle_exact)(const int32_t *, const int32_t *, ptrdiff_t, uint16_t *);
     void (*settle_fast)(const float *, const float *, ptrdiff_t, uint16_t *);
     void (*settle_pairs)(const int32_t *, ptrdiff_t, int32_t, uint16_t *, uint16_t *);
-    void (*turn_line)(const uint16_t *, const uint16_t *, ptrdiff_t, ptrdiff_t, uint16_t *);
+    void (*turn_line)(const uint16_t *, ptrdiff_t, ptrdiff_t, uint16_t *);
+    void (*turn_floats)(const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
     uint32_t (*peak)(const uint16_t *, ptrdiff_t);
     double (*store_rows)(const uint16_t *, ptrdiff_t, ptrdiff_t, uint16_t *, uint8_t *, float *, float *);
     void (*read_floats)(const uint16_t *, ptrdiff_t, float *);
     void (*depthwise_exact)(const float *, const ptrdiff_t *, const float *, ptrdiff_t, ptrdiff_t, ptrdiff_t, int32_t *);
     void (*depthwise_fast)(const float *, const ptrdiff_t *, const float *, ptrdiff_t, ptrdiff_t, float *);
     void (*settle_line)(const int32_t *, int, int32_t, ptrdiff_t, uint16_t *);
+    void (*split_floats)(const uint16_t *, ptrdiff_t, float *, float *);
+    void (*join_line)(const uint16_t *, const uint16_t *, ptrdiff_t, uint16_t *);
 } Path;
 
 #define ENTRY(path, mr, nr, lanes) \
     {mr, nr, lanes, read_rows_##path, gather_##path, read_columns_##path, tile_##path, fast_tile_##path, \
-     settle_exact_##path, settle_fast_##path, settle_pairs_##path, turn_line_##path, peak_##path, \
-     store_rows_##path, read_floats_##path, depthwise_exact_##path, depthwise_fast_##path, settle_line_##path}
+     settle_exact_##path, settle_fast_##path, settle_pairs_##path, turn_line_##path, turn_floats_##path, peak_##path, \
+     store_rows_##path, read_floats_##path, depthwise_exact_##path, depthwise_fast_##path, settle_line_##path, \
+     split_floats_##path, join_line_##path}
 static const Path PORTABLE = ENTRY(portable, 4, 16, 16);
 #if defined(__x86_64__)
 static const Path AVX2 = ENTRY(avx2, 4, 16, 8), AVX512 = ENTRY(avx512, 8, 32, 16);

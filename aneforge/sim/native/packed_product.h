@@ -267,7 +267,7 @@ static double read_starts(const uint16_t *bias, ptrdiff_t count, int exact, int3
     for (ptrdiff_t i = 0; i < count; i++) {
         float value = bias ? operand(bias[i]) : 0.0f;
         double size = floor(fabs((double)value) * 65536.0 + 0.5);
-        most = fmax(most, size);
+        most = size > most ? size : most;
         if (exact)
             starts[i] = size < CEILING ? (int32_t)(value < 0.0f ? -size : size) : 0;
         else

@@ -349,11 +349,12 @@ void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, 
 int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out, int path)
 {
     const Planar *planar = chosen(path);
-    float *room = malloc((size_t)(2 * count + 16 * tree * run) * sizeof *room);
+    ptrdiff_t size = (ptrdiff_t)tree * run, most = count && count < LINES * size ? LINES * size / count : 1;
+    float *room = malloc((size_t)(2 * most * count + 16 * size) * sizeof *room);
     if (!room)
         return -1;
-    EACH(line, lines)
-        planar->line_sums(in + line * count, 1, count, tree, run, room, out + line);
+    for (ptrdiff_t line = 0; line < lines; line += most) /* so many that their groups fill a vector */
+        planar->line_sums(in + line * count, lines - line < most ? lines - line : most, count, tree, run, room, out + line);
     free(room);
     return 0;
 }

@@ -18,7 +18,7 @@ from aneforge.engine.traits import Trait
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import narrowed, widened
 from aneforge.sim.rules.contraction import CONTRACTIONS
-from aneforge.sim.rules.moves import CLAMPS, PICKS, UNITS, clamped, moving
+from aneforge.sim.rules.moves import CLAMPS, PICKS, UNITS, clamping, moving
 from aneforge.sim.rules.planar import PLANAR
 from aneforge.sim.rules.units import UNIT_RULES, unit
 
@@ -50,7 +50,7 @@ def prepared(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Arra
         rule = PICKS[op.kind]
         return Prepared(tuple(op.operands), lambda *operands: rule(op, *operands))
     if op.kind in CLAMPS:
-        return Prepared(tuple(op.operands), lambda x: clamped(op, x))
+        return Prepared(tuple(op.operands), clamping(op))
     return Prepared(tuple(op.operands), _meaning(op, named))
 
 

@@ -88,13 +88,18 @@ def _relu(op: Op, x: Array) -> Array:
     return np.maximum(read.view(np.int16), 0).view(np.float16)
 
 
-def clamped(op: Op, x: Array) -> Array:
+def clamping(op: Op) -> Callable[[Array], Array]:
     """Between the ends of a clamp. A zero of either sign stays what it is at an end of zero."""
     ends = narrowed(np.array([op.attrs.get("min_val", 0.0), op.attrs["max_val"]]))
-    if not native.available() or not ends[0] <= ends[1]:
-        return _by_meaning(op, x)
+    if not ends[0] <= ends[1]:
+        return lambda x: _by_meaning(op, x)
     low, high = _keys(np.where(ends == 0, np.array([-0.0, 0.0]), ends).astype(np.float16)).tolist()
-    return native.clamped(x, (low, high), tuple(ends.view(np.uint16).tolist()))
+    first, last = ends.view(np.uint16).tolist()
+
+    def call(x: Array) -> Array:
+        return native.clamped(x, (low, high), (first, last)) if native.available() else _by_meaning(op, x)
+
+    return call
 
 
 def _abs(op: Op, x: Array) -> Array:
