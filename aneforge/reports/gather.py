@@ -89,7 +89,7 @@ def divergence_rows(study: Study, max_abs: float | None) -> tuple[tuple[Divergen
     if size > _MOST_WORK:
         return (
             (),
-            f"Left out for a model of {size:,} operations and layers. Run: aneforge diverges MODEL --target m1,m5",
+            f"Left out for a model of {size:,} operations and layers. Run: aneforge compare MODEL --any-input --target m1,m5",
         )
     (reference, first), *others = chips
     others = _some(others, max(1, _MOST_WORK // max(1, size)))
