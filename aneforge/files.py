@@ -31,18 +31,19 @@ from aneforge.errors import AneforgeError, LoadError, first_line, shortened, sho
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip archive can name: the same content gives the same bytes
 
 
-def write_whole(path: str | Path, content: str | bytes, synced: bool = True) -> None:
-    """A file of this content (text as UTF-8), whole or not at all; ``synced`` as for :func:`written_file`."""
-    with written_file(path, synced) as stream:
+def write_whole(path: str | Path, content: str | bytes, synced: bool = True, mode: int | None = None) -> None:
+    """A file of this content (text as UTF-8), whole or not at all; the rest as for :func:`written_file`."""
+    with written_file(path, synced, mode) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextmanager
-def written_file(path: str | Path, synced: bool = True) -> Iterator[IO[bytes]]:
+def written_file(path: str | Path, synced: bool = True, mode: int | None = None) -> Iterator[IO[bytes]]:
     """A stream whose bytes become the file when the block ends well; any failure leaves the old file.
 
     A file that is not ``synced`` may be lost or cut off when the machine loses power, not when a process is killed:
-    for what is checked when it is read, and made again.
+    for what is checked when it is read, and made again. ``mode`` gives its permissions; without it, those of the file
+    that is there stay.
     """
     file = _place(path)
     try:
@@ -52,9 +53,10 @@ def written_file(path: str | Path, synced: bool = True) -> Iterator[IO[bytes]]:
             return
         scratch = _beside(file)
         try:
-            handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            handle = os.open(scratch, flags, 0o666 if mode is None else mode)
             with os.fdopen(handle, "w+b") as stream:
-                if file.exists():
+                if mode is None and file.exists():
                     os.chmod(scratch, stat.S_IMODE(file.stat().st_mode))
                 yield stream
                 stream.flush()

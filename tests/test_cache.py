@@ -566,6 +566,30 @@ def test_a_folder_that_others_can_write_in_is_not_used(tmp_path, folder, imports
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners on this system")
+def test_what_others_could_write_is_not_used_and_nothing_is_written_so(tmp_path, folder, imports):
+    """A folder of a user's own may let a group in; its files do not, even where the process lets a group write."""
+    before = os.umask(0o002)
+    try:
+        folder.mkdir(mode=0o755)
+        file = netplist(tmp_path)
+        old = time.time() - 60
+        os.utime(file, (old, old))
+        af.load(file)
+        stored = list(folder.iterdir())
+        assert stored
+        assert not any(path.stat().st_mode & 0o077 for path in stored)
+        for path in stored:
+            path.chmod(0o664)
+        af.load(file)
+        assert imports == ["net.plist"] * 2
+        assert not any(path.stat().st_mode & 0o077 for path in folder.iterdir() if path.suffix == ".graph")
+        af.load(file)
+        assert imports == ["net.plist"] * 2
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners on this system")
 def test_an_entry_of_another_user_is_not_used(tmp_path, folder, imports, monkeypatch):
     file = netplist(tmp_path)
     af.load(file)

@@ -411,7 +411,7 @@ def test_a_small_call_is_told():
     [
         ({"layers": None}, "row: it needs its layers"),
         ({"layers": [{"m": 1}]}, "layer 0 is not a record with an 'op'"),
-        ({"layers": [{"op": "linear", "m": 1}]}, r"layer 0 \(linear\): KeyError\('k'\)"),
+        ({"layers": [{"op": "linear", "m": 1}]}, r"layer 0 \(linear\): 'k' is missing"),
         ({"layers": [{"op": "softmax"}]}, r"layer 0 \(softmax\)"),
         ({"layers": [{**LINEAR, "repeat": -1}]}, "repeat -1"),
         ({"scope": "dream"}, "'dream' is not a scope"),
@@ -423,6 +423,27 @@ def test_rows_that_describe_nothing(changes, message):
     with pytest.raises(AneforgeError, match=message):
         predict(row(**changes))
     assert issubclass(RowError, AneforgeError)
+
+
+CONV = {"op": "conv", "n": 1, "cin": 64, "cout": 64, "h": 56, "w": 56, "kh": 3, "kw": 3, "stride": 1, "pad": [1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": -1e308}, r"layer 0 \(conv\): n -10.*: not a size"),
+        ({"n": 10**200, "cin": 10**200}, "too large"),
+        ({"cin": -64, "cout": -64}, "cin -64: not a size"),
+        ({"wbytes": -1}, "too large, or below zero"),
+        ({"kh": None}, "not a size"),
+        ({"stride": 0.5}, "not a size"),
+    ],
+)
+def test_sizes_that_no_layer_has(changes, message):
+    """Each is one short line: found by make fuzz as a sum that no float holds, and as a time below zero."""
+    with pytest.raises(RowError, match=message) as caught:
+        work_of_row({"layers": [{**CONV, **changes}]})
+    assert len(str(caught.value)) < 200
 
 
 def test_pairs_of_equal_flops():

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import kit_standin as standin
 import numpy as np
 import pytest
 from docpages import written
@@ -34,6 +35,10 @@ COMMANDS = {
     "baseline": (f"ci update {SMALL} --target m1 --skip numerics --baseline out.json -q", ["out.json"]),
     "cache": ("check examples/convnet.plist --target m1 -q", []),
     "sweep": (f"sweep {SMALL} --target m1 --out out --workers 1 -q", []),
+    "package": (f"export {SMALL} --out out.mlpackage --target m1 --overwrite", ["out.mlpackage"]),
+    "kit": ("kit -o out --about X75 --overwrite -q", ["out"]),
+    "rows": ("contribute results.json -o out.json -q", ["out.json", "out.facts.json"]),
+    "profile": ("measure kit results.json --profile out.json -q", ["out.json"]),
     "evaluation": (f"evaluate {SMALL} --data samples.npz --target m1 --out out -q", []),
 }
 STEPS = ("open", "fsync", "replace", "rename", "mkdir", "write")
@@ -113,6 +118,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.delenv("ANEFORGE_NO_CACHE", raising=False)
     monkeypatch.setenv("ANEFORGE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("ANEFORGE_THREADS", "1")
+    standin.written(standin.results("M3", only={"X01", "X50", "X75"}), tmp_path / "results.json")
     np.savez("samples.npz", x=np.ones((2, 1, 8, 16, 16), np.float32))
     return tmp_path
 

@@ -11,6 +11,7 @@ from functools import cache
 import kit_standin as standin
 import numpy as np
 import pytest
+from cli_kit import run
 
 from aneforge.advice.estimates import estimate_all
 from aneforge.chips.evidence import conflicts
@@ -140,6 +141,13 @@ def test_the_hypothesis_that_holds_is_named(entry, chip):
 def test_the_ten_unknowns_are_settled_by_the_loop():
     settled = set(everything("M3").settled) | set(find("M4 Pro", only={"X76"}).settled)
     assert set(list(reach.resting())[:10]) <= settled
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_chip_that_is_as_was_chosen_reopens_nothing(chip):
+    findings = everything(chip)
+    assert findings.reopened == []
+    assert not [row.experiment.id for row in findings.outcomes if row.status == NONE]
 
 
 def test_words_say_which_hypothesis_of_which_unknown():
@@ -319,6 +327,27 @@ def test_a_file_of_another_kind_is_one_line(tmp_path, text):
     with pytest.raises(AneforgeError) as caught:
         read_results(tmp_path / "r.json")
     assert "\n" not in str(caught.value)
+
+
+def test_a_cut_file_is_said_to_be_one(tmp_path, monkeypatch, capsys):
+    place = standin.written(standin.results("M3", only={"X75"}), tmp_path / "r.json")
+    place.write_text(place.read_text()[:200])
+    status, _, said = run(f"contribute {place}", monkeypatch, capsys)
+    assert status == 2
+    assert "not JSON" in said
+    assert "the results.json of a kit as it was written" in said
+
+
+def test_what_results_show_needs_no_file_for_the_rows(tmp_path, monkeypatch, capsys):
+    place = standin.written(standin.results("M3", only={"X75"}), tmp_path / "r.json")
+    status, out, said = run(f"contribute {place}", monkeypatch, capsys)
+    assert (status, [file.name for file in tmp_path.iterdir()]) == (0, ["r.json"])
+    assert "your M3 behaves as hypothesis 1" in out
+    assert "-o rows.json writes the rows" in said
+    place.write_text('{"operations": [{"operatorName": "relu", "preferredComputeDevice": "cpu"}]}')
+    status, _, said = run(f"contribute {place} --target m1 --os 'macOS 26.1'", monkeypatch, capsys)
+    assert status == 2
+    assert "--out: a plan or a program becomes rows in a file" in said
 
 
 # What results give.

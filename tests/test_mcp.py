@@ -45,6 +45,7 @@ def answers(tmp_path_factory):
         "unknown": ("ci", {"model": "detector.onnx", "action": "delete"}),
         "report": ("report", {"model": "detector.onnx", "target": "m1"}),
         "page": ("report", {"model": "detector.onnx", "target": "m1", "page": "report.html"}),
+        "model as page": ("report", {"model": "detector.onnx", "target": "m1", "page": "detector.onnx"}),
         "serve": ("serve", {"target": "m1"}),
     }
     found = {}
@@ -109,6 +110,8 @@ def test_files_are_those_of_the_folder(answers):
     assert answer(answers, "unknown")["error"]["do"] == "Choose one: record, check, update."
     assert answer(answers, "page") == {"exit_status": 0, "wrote": "report.html"}
     assert (answers[1] / "report.html").read_text().startswith("<!doctype html>")
+    assert "is not a page" in answer(answers, "model as page")["error"]["message"]
+    assert (answers[1] / "detector.onnx").read_bytes() == (ROOT / "examples" / "detector.onnx").read_bytes()
 
 
 def test_long_lists_lose_their_ends():

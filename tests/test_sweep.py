@@ -458,7 +458,9 @@ def test_a_task_says_that_its_file_is_not_where_the_worker_is(home):
 
 
 def test_names_on_the_page_of_a_sweep_are_short():
-    assert short_names(["/a/b/c.onnx", "/a/b/d/e.onnx"]) == ["c.onnx", "d/e.onnx"]
+    assert short_names(["/a/b/c.onnx", "d/e.onnx"]) == ["c.onnx", "e.onnx"]
+    assert short_names(["/a/b/c.onnx", "/a/d/c.onnx", "e.py:c.onnx"]) == ["b/c.onnx", "d/c.onnx", "e.py:c.onnx"]
+    assert short_names(["b/c.onnx", "c.onnx"]) == ["b/c.onnx", "c.onnx"]
     assert short_names(["/a/b/c.onnx"]) == ["c.onnx"]
     assert short_names(["c.onnx", "d.onnx"]) == ["c.onnx", "d.onnx"]
     assert short_names([]) == []

@@ -90,8 +90,9 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(chosen.workers, maxtasksperchild=400) as pool:
         for number, words, found, state in pool.imap_unordered(_work, orders, chunksize=4):
             counts[state] += 1
-            if counts.total() % 100 == 0:
-                print(f"{counts.total():,} graphs, {findings} findings", file=sys.stderr)
+            done = counts["done"] + counts["exported"]
+            if state != "late" and done % 100 == 0:
+                print(f"{done:,} graphs, {findings} findings", file=sys.stderr)
             if found:
                 findings += 1
                 chosen.out.mkdir(exist_ok=True)

@@ -225,9 +225,8 @@ def _print(
             print(f"{outcome.severity}: {outcome.message}")
     if written:
         runs = [name for name, record in now.targets.items() if record.verdict.runs]
-        print(
-            f"wrote {file}: {', '.join(now.checks)} on {len(now.targets)} targets, {len(runs)} of them take the model"
-        )
+        targets = text.plural(len(now.targets), "target")
+        print(f"wrote {file}: {', '.join(now.checks)} on {targets}; the engine of {len(runs)} takes the model")
         for line in _missing(seen):
             print(f"  {line}")
         gone = (

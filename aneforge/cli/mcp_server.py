@@ -30,6 +30,7 @@ Model = Annotated[
 ]
 Target = Annotated[str | None, Field(description="Chips: m1, m1,m5, m1..m6, macs, phones or all.")]
 MaxAbs = Annotated[float | None, Field(description="The largest magnitude of any input, if it is known.")]
+_PAGES = (".html", ".md")
 # How many entries of a list are kept, and how deep: the mildest cut that makes an answer short enough.
 _LONG, _LEAST = 200, 32  # letters of a text for each entry of a list, and entries of a mapping that always stay
 _CUTS = (*((most, 99) for most in (300, 100, 30, 10, 5, 3)), *((3, deep) for deep in (7, 6, 5, 4, 3, 2)))
@@ -95,6 +96,8 @@ class Tools:
         page: Annotated[str | None, Field(description="Write a page (.html) or Markdown (.md) here instead.")] = None,
     ) -> str:
         """Everything about a model on each chip: verdicts, reasons, program, times, memory, risks, what would help."""
+        if page is not None and Path(page).suffix not in _PAGES:  # another ending could be that of a model there
+            return json.dumps(error_document(f"page: {page!r} is not a page. End it in .html or .md.", 2))
         return await self.answer("report", model=model, target=target, compare_model=compare, page=page)
 
     async def check(self, model: Model, target: Target = "m1..m6", max_abs: MaxAbs = None) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, first_line, shortened, shown
 
 CONTRACTIONS = ("conv", "linear", "bmm")
 FREE = ("view", "absorbed")  # nothing to do, or done on the way out of another layer
@@ -128,9 +128,23 @@ def _work(place: int, layer: Any, row: Mapping[str, Any]) -> Work:
         raise RowError(f"layer {place} is not a record with an 'op'. Give its op and sizes.")
     try:
         make = {"conv": _conv, "linear": _linear, "bmm": _bmm}.get(layer["op"], _planar)
-        return make(layer, row)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, IndexError) as error:
-        raise RowError(f"layer {place} ({layer['op']}): {error!r} is missing or not a size. Add it.") from None
+        work = make(layer, row)
+    except KeyError as error:
+        raise RowError(f"layer {place} ({shown(layer['op'])}): {error} is missing. Add it.") from None
+    except (TypeError, ValueError, ArithmeticError, IndexError) as error:
+        problem = shortened(first_line(error))
+        raise RowError(f"layer {place} ({shown(layer['op'])}): {problem}: not a size. Correct it.") from None
+    if not all(0 <= number < inf for number in (work.macs, work.weight_bytes, work.bytes_in, work.bytes_out)):
+        raise RowError(f"layer {place} ({shown(layer['op'])}): its sizes are too large, or below zero. Correct them.")
+    return work
+
+
+def _sizes(layer: Mapping[str, Any], *keys: str) -> list[int]:
+    sizes = [int(layer[key]) for key in keys]
+    for key, size in zip(keys, sizes, strict=True):
+        if size < 1:
+            raise ValueError(f"{key} {size}")
+    return sizes
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -160,8 +174,8 @@ def _repeat(layer: Mapping[str, Any]) -> int:
 
 
 def _conv(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
-    batch, inputs, outputs, height, width = (int(layer[key]) for key in ("n", "cin", "cout", "h", "w"))
-    kernel, groups = (int(layer["kh"]), int(layer["kw"])), int(layer.get("groups") or 1)
+    batch, inputs, outputs, height, width, *kernel_size = _sizes(layer, "n", "cin", "cout", "h", "w", "kh", "kw")
+    kernel, groups = (kernel_size[0], kernel_size[1]), int(layer.get("groups") or 1)
     stride, dilation = _pair(layer.get("stride") or 1), _pair(layer.get("dil") or 1)
     pad = _pair(layer.get("pad") or 0)
     out = [
@@ -187,7 +201,7 @@ def _conv(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
 
 
 def _linear(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
-    rows, inner, outputs = (int(layer[key]) for key in ("m", "k", "n"))
+    rows, inner, outputs = _sizes(layer, "m", "k", "n")
     return Work(
         "linear",
         _repeat(layer),
@@ -202,7 +216,7 @@ def _linear(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
 
 
 def _bmm(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
-    batch, rows, inner, columns = (int(layer[key]) for key in ("b", "m", "k", "n"))
+    batch, rows, inner, columns = _sizes(layer, "b", "m", "k", "n")
     return Work(
         "bmm",
         _repeat(layer),

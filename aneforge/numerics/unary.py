@@ -139,6 +139,8 @@ def _error(op: Op, wide: Array, results: Array, part: tuple[int, int], error: fl
 
 def _extremes(values: Array, left: Array, right: Array) -> tuple[Array, Array]:
     """The largest and the smallest of ``values[left .. right]``, for many ranges at once."""
+    if (values[1:] >= values[:-1]).all():
+        return values[right], values[left]
     levels = [(values, values)]
     while 2 ** len(levels) <= values.size:
         high, low = levels[-1]

@@ -145,7 +145,7 @@ def reason_text(report: Report, finding: FindingRow, chip: str) -> tuple[str, st
         return "", words
     name = report.ops[finding.nodes[0]].name
     more = f" and {plural(len(finding.nodes) - 1, 'more operation')}" if len(finding.nodes) > 1 else ""
-    return f"{name}{more}", words
+    return f"“{name}”{more}", words
 
 
 def _reason(report: Report, chip: ChipRow, grade: str) -> tuple[int | None, FindingRow | None]:

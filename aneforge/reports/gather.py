@@ -57,7 +57,7 @@ from aneforge.study.study import Study
 # Where chips give different numbers: one chip of each arithmetic against the first of them.
 
 
-_MOST_WORK = 2500  # operations or layers of one pair of programs, times pairs: each takes a millisecond or two
+_MOST_WORK = 5500  # operations or layers of one pair of programs, times pairs: each takes about a millisecond
 _US_DIGITS = 3
 
 
@@ -87,10 +87,8 @@ def divergence_rows(study: Study, max_abs: float | None) -> tuple[tuple[Divergen
         alone = f"Nothing to compare {chip_label(chips[0][0])} with." if chips and unknown else ""
         return (), f"{alone or 'The chips of this report have the same arithmetic.'}{unlooked}"
     if size > _MOST_WORK:
-        return (
-            (),
-            f"Left out for a model of {size:,} operations and layers. Run: aneforge diverges MODEL --target m1,m5",
-        )
+        run = "aneforge compare MODEL --any-input --target m1,m5"
+        return (), f"Left out for a model of {size:,} operations and layers. Run: {run}"
     (reference, first), *others = chips
     others = _some(others, max(1, _MOST_WORK // max(1, size)))
     names_of = splits[reference].names

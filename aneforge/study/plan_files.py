@@ -160,7 +160,7 @@ def _region_lines(regions: Sequence[PlannedRegion]) -> list[str]:
 # that ``docs/guide/plan.md`` shows. Anything else is refused with what was expected.
 
 
-_MOST_BYTES = 64 << 20
+MOST_BYTES = 64 << 20
 _LISTS = ("operations", "layers", "rows", "ops")
 _NESTED = ("structure", "plan", "computePlan", "compute_plan", "main")
 _SPELLED: dict[str, tuple[str, ...]] = {
@@ -203,15 +203,11 @@ _SHAPE = (
 
 def read_plan(path: str | Path) -> ComputePlan:
     """The plan in a JSON file."""
-    return plan_from_json(document_of(path), str(path))
-
-
-def document_of(path: str | Path) -> Any:
-    """The document of a file that should hold a plan."""
     try:
-        return read_json(Path(path), _MOST_BYTES)
+        document = read_json(Path(path), MOST_BYTES)
     except LoadError as error:
         raise AneforgeError(f"{error}; expected {_SHAPE}") from None
+    return plan_from_json(document, str(path))
 
 
 def plan_from_json(document: Any, where: str = "plan") -> ComputePlan:

@@ -65,6 +65,8 @@ def reports(tmp_path_factory):
     report(HERE / "examples" / "attention.plist", "m1,h12,h11").save(folder / "attention.html")
     report(HERE / "examples" / "convnet.plist", "macs,phones").save(folder / "convnet.html")
     report(DETECTOR, "macs,phones").save(folder / "unbounded.html")
+    shutil.copy(DETECTOR, folder / "it's $(rm -r x).onnx")
+    report(folder / "it's $(rm -r x).onnx", "m1", changes=0).save(folder / "strange.html")
     beside = af.topk(af.input((1, 8, 16, 16), name="x").reshape(8, 256), 5).named("best")
     report((beside.relu() * 2).named("after"), "m1,m5", changes=0).save(folder / "beside.html")
     return folder, told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,13 @@ def test_numbers_without_a_range_ask_for_it(opened):
     assert page.locator("#range-command").inner_text() == "aneforge report detector.onnx --max-abs 255"
     assert page.locator("#numbers .badge.reject:visible").count() == 0
     assert opened("report.html").locator("#range").is_hidden()  # it was given
+
+
+def test_a_strange_name_is_one_word_of_a_command(opened):
+    """What is copied into a shell runs nothing that stands in the name."""
+    page = opened("strange.html")
+    words = shlex.split(page.locator("#range-command").inner_text())
+    assert words == ["aneforge", "report", "it's $(rm -r x).onnx", "--max-abs", "1"]
 
 
 def test_the_matrix_is_folded_to_what_differs(opened, reports):

@@ -216,13 +216,13 @@ def test_a_server_that_has_ended_is_told(opened):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """The address of a page of three models, one of them bad, on two chips."""
+    """The address of a page of three models, one of them bad, on three chips."""
     folder = tmp_path_factory.mktemp("sweep")
     names = ["detector.onnx", "convnet.plist", "bad.onnx"]  # in one folder: models are named by their path
     for name in ("detector.onnx", "convnet.plist", "convnet.weights.bin"):
         shutil.copy(EXAMPLES / name, folder / name)
     (folder / "bad.onnx").write_text("hello")
-    done = sweep([folder / name for name in names], "m1,m5", folder / "out")
+    done = sweep([folder / name for name in names], "m1,m2,m5", folder / "out")
     write_whole(folder / "page.html", sweep_page(done.table))
     return (folder / "page.html").as_uri()
 
@@ -239,6 +239,7 @@ def test_the_page_of_a_sweep_is_filtered(opened, swept, shots):
     assert models(page) == ["detector.onnx"]
     assert rows.locator("td.part").count() == 1
     assert rows.locator("td.part").inner_text().startswith("◐")  # not by colour alone
+    assert rows.locator("td.wrong").inner_text().startswith("! ")
     page.fill("#find", "")
     page.select_option("#show", "failed")
     assert "not an ONNX model" in rows.inner_text()
@@ -256,7 +257,7 @@ def test_the_page_of_a_sweep_is_ordered(opened, swept):
     assert models(page) == ["detector.onnx", "convnet.plist", "bad.onnx"]
     page.select_option("#order", "ops")
     assert models(page)[0] == "detector.onnx"
-    head = page.locator("[data-sort='1']")  # the second chip
+    head = page.locator("[data-sort='2']")  # the last chip
     head.click()
     assert models(page) == ["convnet.plist", "detector.onnx", "bad.onnx"]  # the one without a time is last
     assert page.locator("#matrix th[aria-sort]").get_attribute("aria-sort") == "ascending"
@@ -272,6 +273,8 @@ def test_a_cell_of_a_sweep_tells_its_details_by_mouse_and_by_keyboard(opened, sw
     page.locator("#matrix td.part").click()
     detail = page.locator("#detail")
     assert "detector.onnx on M1: in part; 21 of 22 operations on the engine" in detail.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "detector.onnx on M2: numbers can be wrong; 22 of 22" in detail.inner_text()
     page.keyboard.press("ArrowRight")
     assert "detector.onnx on M5: yes; 22 of 22" in detail.inner_text()
     page.keyboard.press("ArrowDown")

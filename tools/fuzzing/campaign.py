@@ -76,6 +76,9 @@ def campaign(reader: Reader, seed: int, most_files: int, most_seconds: float = 1
         kept, start = [whole], time.monotonic()
         while outcome.files <= most_files and time.monotonic() - start < most_seconds:
             data = damaged(whole if chance.random() < 0.5 else chance.choice(kept), chance)
+            if reader.forge is not None and chance.random() < 0.8:
+                with contextlib.suppress(Exception):  # what is damaged beyond that stays as it is
+                    data = reader.forge(data)
             if _try(reader, folder, file, data, outcome, seen) and len(data) < 4 * len(whole) + 4096:
                 kept = [*kept[-_KEPT:], data]
     outcome.answers = len(seen)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from aneforge.files import write_arrays
 from aneforge.graph.encoding import Encoded
+from aneforge.reports.kit.runner.run import seal
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES, TESTS = (Path(__file__).resolve().parents[2] / name for name in ("examples", "tests"))
 Aneforge = Callable[[str], object]
 """Runs a command line of the program; it must end well."""
 
@@ -41,6 +44,8 @@ class Reader:
     commands: tuple[str, ...]
     needs: str = ""
     """A package that reads such files."""
+    forge: Callable[[bytes], bytes] | None = None
+    """What makes the file's own digest fit again; without it damage would get no farther than the digest."""
 
 
 def _copy(*names: str) -> Callable[[Path, Aneforge], object]:
@@ -113,6 +118,24 @@ def _graph(folder: Path, run: Aneforge) -> None:
 
 def _log(folder: Path, run: Aneforge) -> None:
     (folder / "log.txt").write_text("ANECCompile() FAILED (11)\nerror code: -14 0x20004\n")
+
+
+def _results(folder: Path, run: Aneforge) -> None:
+    """What a stand-in for a Mac wrote, and the profile of its machine."""
+    if str(TESTS) not in sys.path:
+        sys.path.insert(0, str(TESTS))
+    standin = import_module("kit_standin")
+    document = standin.results("M3", only={"X06", "X33", "X50", "X51", "X66", "X75"})
+    for row in document["results"]:
+        row["times_ns"] = row.get("times_ns", [])[:8]
+    standin.written(standin.sealed(document), folder / "results.json")
+    standin.checkout(folder)
+    run(f"measure kit {folder}/results.json --profile {folder}/mine.json -q")
+
+
+def _sealed(data: bytes) -> bytes:
+    document = json.loads(data)
+    return json.dumps({**document, "digest": seal(document)}).encode()
 
 
 _CHECK = "check FILE --target m1,m5 -q --no-cache"
@@ -213,5 +236,13 @@ READERS = (
         _trained,
         ("train FOLDER/net.py:loss --data FOLDER/data.npz --steps 3 --resume FILE -q",),
     ),
+    Reader(
+        "results of a kit",
+        "results.json",
+        _results,
+        ("contribute FILE -q", "measure kit FILE -q", "kit apply FILE --checkout FOLDER -q"),
+        forge=_sealed,
+    ),
+    Reader("profile of a machine", "mine.json", _results, (f"estimate {_SMALL} --target m3 --machine FILE -q",)),
     Reader("log", "log.txt", _log, ("explain --file FILE -q",)),
 )

@@ -108,7 +108,9 @@ def contribute(
             ".hwx file."
         ),
     ],
-    out: Annotated[str, out_option("Write the rows as JSON to this file.")],
+    out: Annotated[
+        str | None, out_option("Write the rows as JSON to this file (results of a kit can be read without it).")
+    ] = None,
     system: Annotated[
         str | None,
         typer.Option("--os", help="The system that gave it, for instance 'macOS 26.1' (results of a kit say it)."),
@@ -137,6 +139,7 @@ def contribute(
     names. Write the network into it. Where several chips have the same registers, --target says which one it is for.
 
     Examples:
+      aneforge contribute results.json
       aneforge contribute results.json -o rows.json
       aneforge contribute conv.hwx --os 'macOS 26.1' -o record.json
       aneforge contribute plan.json --target m1 --os 'macOS 26.1' --model model.onnx -o rows.json

@@ -174,7 +174,7 @@ def is_own(place: Path) -> bool:
         about = place.stat()
     except OSError:
         return True  # it will be made
-    return not _HAS_OWNERS or (about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return not _HAS_OWNERS or (about.st_uid == os.geteuid() and not about.st_mode & _OPEN)
 
 
 @contextmanager
@@ -185,12 +185,15 @@ def own_file(path: Path) -> Iterator[IO[bytes]]:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
             raise ValueError("not a regular file")
-        if _HAS_OWNERS and (about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH):
-            raise ValueError("another user's file, or one that everybody may write")
+        if _HAS_OWNERS and (about.st_uid != os.geteuid() or about.st_mode & _OPEN):
+            raise ValueError("another user's file, or one that others may write")
         yield stream
 
 
 _HAS_OWNERS = hasattr(os, "geteuid")
+_OPEN = stat.S_IWGRP | stat.S_IWOTH
+PRIVATE = 0o600
+"""What is written here can be written by its owner alone, whatever the process lets others do."""
 
 
 def _start(first: int, second: int) -> int:

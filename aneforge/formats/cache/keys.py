@@ -22,7 +22,7 @@ import numpy as np
 from aneforge import files
 from aneforge.errors import AneforgeError
 from aneforge.files import write_whole
-from aneforge.formats.cache.entry import own_file
+from aneforge.formats.cache.entry import PRIVATE, own_file
 
 _INDEX = "files.json"
 _MOST_REMEMBERED = 1024  # digests in the index; the oldest go first
@@ -112,7 +112,7 @@ def _remember(folder: Path, stamp: str, content: str) -> None:
     kept = dict(list(index.items())[-_MOST_REMEMBERED:])
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(folder / _INDEX, json.dumps(kept))
+        write_whole(folder / _INDEX, json.dumps(kept), mode=PRIVATE)
     except (OSError, AneforgeError):
         return
 

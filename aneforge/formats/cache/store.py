@@ -50,7 +50,7 @@ def put(folder: Path, key: str, graph: Graph, about: dict[str, Any]) -> bool:
             return False
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_room(folder, size)
-        with written_file(_path(folder, key)) as stream:
+        with written_file(_path(folder, key), mode=entry.PRIVATE) as stream:
             write(stream)
     except (OSError, AneforgeError, TypeError, ValueError):
         return False

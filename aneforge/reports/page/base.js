@@ -4,6 +4,8 @@ const { chips, ops, findings, programs, changes, risks } = data;
 for (const program of programs) for (const name of ["layers", "regions", "weights", "on_chip", "steps", "facts", "assumed"]) program[name] ??= [];
 for (const chip of chips) { chip.layer_us ??= []; chip.spans ??= []; }
 const byId = (id) => document.getElementById(id);
+// The model as a shell takes it: its name may hold a space, or be a stranger's.
+const modelArgument = /^[\w./:+-]+$/.test(data.model.name) ? data.model.name : `'${data.model.name.replaceAll("'", "'\\''")}'`;
 const STATUS = { n: "native", d: "decomposed", r: "rejected", o: "too large", k: "risk", u: "unknown", p: "kept off by a runtime", h: "on the host" };
 const BOUND = { c: "compute", w: "weights", a: "activations", d: "dispatch" };
 const ENGINES = { NE: "multiply-accumulate", PE: "planar", TE: "texture", DMA: "copies", view: "nothing to do", host: "CPU" };

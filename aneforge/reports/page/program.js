@@ -55,7 +55,7 @@ byId("placed-query").addEventListener("input", filterPlaced);
 // Drawings, which are those of aneforge plot, and memory.
 function drawCharts() {
   const chip = chips[state.chip], drawn = data.drawings[chip.name];
-  byId("drawn-note").textContent = drawn ? "" : `No drawing is kept in this page. Run: aneforge plot ${data.model.name} --target ${chip.name}`;
+  byId("drawn-note").textContent = drawn ? "" : `No drawing is kept in this page. Run: aneforge plot ${modelArgument} --target ${chip.name}`;
   ["timeline-drawn", "roofline-drawn"].forEach((id, at) => {
     byId(id).closest("figure").hidden = !drawn;
     const picture = drawn && document.importNode(new DOMParser().parseFromString(plain(drawn[at]), "image/svg+xml").documentElement, true);
@@ -110,7 +110,7 @@ function drawListing() {
 }
 function drawChain() {
   const chip = chips[state.chip], chain = programs[chip.program].chain || "";
-  byId("chain-note").textContent = `${chain ? "The same as" : "The program has too many layers for this page. Run"} aneforge compile ${data.model.name} --target ${chip.name} --show all`;
+  byId("chain-note").textContent = `${chain ? "The same as" : "The program has too many layers for this page. Run"} aneforge compile ${modelArgument} --target ${chip.name} --show all`;
   byId("chain-text").textContent = chain;
   byId("chain-text").hidden = !chain;
 }

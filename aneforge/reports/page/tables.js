@@ -51,8 +51,8 @@ const sure = risks.filter((risk) => risk.basis !== ASKS);
 byId("range").hidden = !unbounded.length || Boolean(data.max_abs);
 if (unbounded.length) {
   const lowest = unbounded.map((row) => row.limit).filter((limit) => typeof limit === "number" && limit > 0).sort((one, two) => one - two)[0];
-  byId("range-says").textContent = `${plural(new Set(unbounded.flatMap((row) => row.nodes || [])).size, "operation")} can lose large numbers${lowest ? `, the first from a magnitude of ${number(lowest)} on inside the model` : ""}. Nobody said how large the inputs are, so this page cannot tell.`;
-  const write = () => { byId("range-command").textContent = `aneforge report ${data.model.name} --max-abs ${byId("range-input").value || 1}`; };
+  byId("range-says").textContent = `${plural(new Set(unbounded.flatMap((row) => row.nodes || [])).size, "operation")} can lose large numbers${lowest ? `, the first where a value inside the model passes ${number(lowest)}` : ""}. Nobody said how large the inputs are, so this page cannot tell.`;
+  const write = () => { byId("range-command").textContent = `aneforge report ${modelArgument} --max-abs ${byId("range-input").value || 1}`; };
   byId("range-input").addEventListener("input", write);
   write();
 }

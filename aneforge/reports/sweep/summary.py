@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from statistics import median
 from typing import Any
 
@@ -196,8 +195,13 @@ def _matrix(table: Table) -> dict[str, Any]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The names without the folders that all of them are in."""
-    folders = [name.split("/")[:-1] for name in names]
-    alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
-    common = sum(1 for _ in alike)
-    return ["/".join(name.split("/")[common:]) for name in names]
+    """Of each path as many last parts as tell it from the others."""
+    ends = [_ends(name) for name in names]
+    uses = Counter(end for listed in ends for end in listed)
+    return [next((end for end in listed if uses[end] == 1), name) for name, listed in zip(names, ends, strict=True)]
+
+
+def _ends(name: str) -> list[str]:
+    """The last part of a path, the last two, and so on."""
+    parts = name.split("/")
+    return ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]

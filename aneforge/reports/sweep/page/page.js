@@ -2,7 +2,7 @@ const data = await readRows();
 const part = (id) => document.getElementById(id);
 const STEP = 200; // rows that are drawn at a time
 const WORDS = { yes: "yes", wrong: "numbers can be wrong", programs: "in several programs", unknown: "unknown", part: "in part", no: "no", none: "no answer" };
-const MARKS = { yes: "", part: "◐ ", no: "✕ ", none: "" }; // colour alone says nothing to some readers
+const MARKS = { yes: "", wrong: "! ", programs: "", unknown: "? ", part: "◐ ", no: "✕ ", none: "" }; // colour alone says nothing to some readers
 let shown = STEP;
 let sorting = null; // the column that a head was pressed of, and the direction
 
