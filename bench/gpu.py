@@ -157,7 +157,7 @@ class TimedDevice(CudaDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
         self.launches: Counter[str] = Counter()
 
     def launch(self, kernel: str, job: Any, grid: Any) -> None:
@@ -165,7 +165,7 @@ class TimedDevice(CudaDevice):
         start = time.perf_counter()
         super().launch(kernel, job, grid)
         self.wait()
-        self.seconds[kernel] += time.perf_counter() - start
+        self.seconds[kernel] = self.seconds.get(kernel, 0.0) + time.perf_counter() - start
         self.launches[kernel] += 1
 
 
@@ -182,7 +182,7 @@ def kernel_times(name: str, chip: str, batch: int) -> Iterator[str]:
     device.seconds.clear()
     device.launches.clear()
     list(plan.run_each(feeds, batch))
-    for kernel, seconds in device.seconds.most_common():
+    for kernel, seconds in sorted(device.seconds.items(), key=lambda item: -item[1]):
         yield f"{name} {chip}: {1e3 * seconds:8.2f} ms in {device.launches[kernel]:4} launches: {kernel}"
 
 

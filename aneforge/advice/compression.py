@@ -351,9 +351,12 @@ def _kept_off_anywhere(study: Study) -> str:
 
 
 def _is_usable(option: WeightOption, base: WeightOption, runtime: str) -> bool:
-    """Whether an option has a known time by a runtime and takes nothing off the engine."""
+    """Whether an option has a known time by a runtime, takes nothing off the engine and is not larger. A sparse form
+    of numbers that are not zero is, and nobody has timed one."""
     place, was = option.placements.get(runtime), base.placements[runtime]
-    return place is not None and place.us is not None and place.on_engine >= was.on_engine
+    if place is None or place.us is None:
+        return False
+    return place.on_engine >= was.on_engine and option.program_bytes <= base.program_bytes
 
 
 def _recommendation(options: Sequence[WeightOption], runtime: Runtime, limit: float) -> Recommendation:
