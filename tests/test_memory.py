@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,9 +19,9 @@ from aneforge.chips import target
 from aneforge.codegen.dialect import meaning_of
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.footprint import BANK_BYTES, Footprint, bank, conflict_depth, in_memory, spread_rows
-from aneforge.compiler.memory import MEMORY
+from aneforge.compiler.memory import MEMORY, layout
 from aneforge.compiler.memory.allocation import Allocation, LiveBuffer, allocation_of
-from aneforge.compiler.memory.layout import Arena, pack, pack_largest_first
+from aneforge.compiler.memory.layout import Arena, pack, pack_on_chip
 from aneforge.compiler.passes import run_passes
 from aneforge.compiler.plan import plan_of
 from aneforge.compiler.schedule import SCHEDULE
@@ -293,18 +294,18 @@ def test_rings_and_rewrites_in_memory():
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 30), st.integers(0, 8)), min_size=1, max_size=40),
     capacity=st.sampled_from([None, 4096]),
+    most_together=st.sampled_from([0, 64]),
 )
-def test_no_two_live_buffers_overlap(sizes, capacity):
+def test_no_two_live_buffers_overlap(sizes, capacity, most_together):
     b = Build()
     buffers = []
     for size, first, length in sizes:
         buffer = LiveBuffer(b.input(), first)
         buffer.last, buffer.size = first + length, size
         buffers.append(buffer)
-    if capacity is None:
-        (placed, top), homeless = pack(buffers), []
-    else:
-        placed, homeless, top = pack_largest_first(buffers, capacity)
+    with mock.patch.object(layout, "_MOST_TOGETHER", most_together):
+        packing = pack(buffers) if capacity is None else pack_on_chip(buffers, capacity)
+    placed, homeless, top = packing.addresses, packing.homeless, packing.top
     assert set(placed) | set(homeless) == set(buffers)
     if capacity is None:
         assert not homeless
@@ -315,6 +316,22 @@ def test_no_two_live_buffers_overlap(sizes, capacity):
         for two, other in placed.items():
             if one is not two and one.first <= two.last and two.first <= one.last:
                 assert start + one.size <= other or other + two.size <= start
+
+
+def test_the_largest_comes_first_unless_very_many_live_together():
+    """With very many that takes too long: the time of each grows with how many live beside it."""
+    b = Build()
+
+    def alive(count):
+        buffers = [LiveBuffer(b.input(), first) for first in range(count)]
+        for buffer in buffers:
+            buffer.last, buffer.size = count, 64 * (1 + buffer.first)
+        return buffers, pack_on_chip(buffers, 1 << 20).addresses
+
+    few, places = alive(8)
+    assert places[few[-1]] == 0
+    many, places = alive(160)
+    assert places[many[0]] == 0
 
 
 def test_an_arena_takes_the_best_hole_and_joins_neighbours():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 import numpy as np
@@ -25,12 +27,13 @@ ALIGNMENT = 64
 class Arena:
     """A stretch of memory with holes: best fit, holes that touch become one."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
         self.top = 0
         self._holes: list[tuple[int, int]] = []  # (start, end), by start
 
-    def take(self, size: int) -> int:
-        """An address for that many bytes."""
+    def take(self, size: int) -> int | None:
+        """An address for that many bytes, or None where no stretch is long enough."""
         size = -(-size // ALIGNMENT) * ALIGNMENT
         best = None
         for place, (start, end) in enumerate(self._holes):
@@ -49,6 +52,8 @@ class Arena:
         start = self.top
         if self._holes and self._holes[-1][1] == self.top:  # grow the last hole instead of leaving it
             start = self._holes[-1][0]
+        if self.capacity is not None and start + size > self.capacity:
+            return None
         if start < self.top:
             self._holes.pop()
         self.top = start + size
@@ -66,46 +71,69 @@ class Arena:
                     self._holes[neighbour : neighbour + 2] = [(left, right)]
 
 
+@dataclass
+class Packing:
+    """Addresses, what found no room, and the bytes that were needed."""
+
+    addresses: dict[LiveBuffer, int] = field(default_factory=dict)
+    homeless: list[LiveBuffer] = field(default_factory=list)
+    top: int = 0
+
+
 def pack(
-    buffers: Iterable[LiveBuffer], size_of: Callable[[LiveBuffer], int] = attrgetter("size")
-) -> tuple[dict[LiveBuffer, int], int]:
-    """Addresses in memory by a scan over the steps, and the bytes that were needed."""
-    arena = Arena()
-    placed: dict[LiveBuffer, int] = {}
+    buffers: Iterable[LiveBuffer],
+    capacity: int | None = None,
+    size_of: Callable[[LiveBuffer], int] = attrgetter("size"),
+) -> Packing:
+    """Addresses by a scan over the steps."""
+    arena, packing = Arena(capacity), Packing()
     ending: list[tuple[int, int, LiveBuffer]] = []
     for number, buffer in enumerate(sorted(buffers, key=lambda buffer_: (buffer_.first, -size_of(buffer_)))):
         while ending and ending[0][0] < buffer.first:
             ended = heapq.heappop(ending)[2]
-            arena.give_back(placed[ended], size_of(ended))
-        placed[buffer] = arena.take(size_of(buffer))
-        heapq.heappush(ending, (buffer.last, number, buffer))
-    return placed, arena.top
+            arena.give_back(packing.addresses[ended], size_of(ended))
+        address = arena.take(size_of(buffer))
+        if address is None:
+            packing.homeless.append(buffer)
+        else:
+            packing.addresses[buffer] = address
+            heapq.heappush(ending, (buffer.last, number, buffer))
+    packing.top = arena.top
+    return packing
 
 
-def pack_largest_first(
-    buffers: Iterable[LiveBuffer], capacity: int
-) -> tuple[dict[LiveBuffer, int], list[LiveBuffer], int]:
-    """Addresses in L2, what finds no room, and the bytes that were needed: the largest buffer first, each at the
-    lowest place that is free for as long as it lives. So lie the matrices of published feed-forward parts."""
-    placed: dict[LiveBuffer, int] = {}
-    homeless: list[LiveBuffer] = []
-    taken: dict[int, list[tuple[int, int]]] = {}  # start and end of what is on chip, by step
-    top = 0
+def pack_on_chip(buffers: Sequence[LiveBuffer], capacity: int) -> Packing:
+    """Addresses in L2: the largest buffer first, each at the lowest place that is free for as long as it lives. So lie
+    the matrices of published feed-forward parts.
+
+    That takes time by how many buffers live together. Where these are very many, the order is that of the steps.
+    """
+    steps = 1 + max(buffer.last for buffer in buffers) - min(buffer.first for buffer in buffers)
+    if sum(buffer.last + 1 - buffer.first for buffer in buffers) > _MOST_TOGETHER * steps:
+        return pack(buffers, capacity)
+    packing = Packing()
+    alive: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # start and end of what is placed, by step
+    begun: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # of what begins to live in a step
     for buffer in sorted(buffers, key=lambda buffer_: (-buffer_.size, buffer_.first)):
-        steps = range(buffer.first, buffer.last + 1)
         size, start = -(-buffer.size // ALIGNMENT) * ALIGNMENT, 0
-        for first, end in sorted({place for step in steps for place in taken.get(step, ())}):
+        later = (place for step in range(buffer.first + 1, buffer.last + 1) for place in begun.get(step, ()))
+        for first, end in sorted((*alive.get(buffer.first, ()), *later)):
             if start + size <= first:
                 break
             start = max(start, end)
         if start + size > capacity:
-            homeless.append(buffer)
+            packing.homeless.append(buffer)
             continue
-        placed[buffer] = start
-        for step in steps:
-            taken.setdefault(step, []).append((start, start + size))
-        top = max(top, start + size)
-    return placed, homeless, top
+        packing.addresses[buffer] = start
+        packing.top = max(packing.top, start + size)
+        begun[buffer.first].append((start, start + size))
+        for step in range(buffer.first, buffer.last + 1):
+            alive[step].append((start, start + size))
+    return packing
+
+
+_MOST_TOGETHER = 64
+"""Buffers that live at the same time, on average, up to which the largest comes first."""
 
 
 @pass_(
@@ -149,10 +177,10 @@ def _find_places(live: Liveness, buffers: list[LiveBuffer], capacity: int) -> li
             outside.append(buffer)
     spilled: list[LiveBuffer] = []
     for members in inside.values():
-        placed, homeless, _ = pack_largest_first(members, capacity)
-        for buffer, address in placed.items():
+        packing = pack_on_chip(members, capacity)
+        for buffer, address in packing.addresses.items():
             buffer.address = address
-        spilled += homeless
+        spilled += packing.homeless
     if spilled:
         homeless_ones = set(spilled)
         outside = [buffer for buffer in buffers if buffer in homeless_ones or buffer.space != "l2"]
@@ -160,7 +188,7 @@ def _find_places(live: Liveness, buffers: list[LiveBuffer], capacity: int) -> li
         buffer.space = "port" if buffer.port else "dram"
         buffer.strides = in_memory(buffer.owner, _line(buffer))
     in_dram = [buffer for buffer in outside if buffer.space == "dram"]
-    for buffer, address in pack(in_dram, _memory_bytes)[0].items():
+    for buffer, address in pack(in_dram, size_of=_memory_bytes).addresses.items():
         buffer.address = address
     return spilled
 
