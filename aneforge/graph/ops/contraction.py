@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,13 +49,20 @@ def _patches(x: np.ndarray, kernel: Shape, stride: Any, pad: Pads, dilation: Any
     return views[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
 
 
+_PATCH_NUMBERS = 1 << 23
+"""Of patches that are copied at a time: a large map has many gigabytes of them."""
+
+
 def _conv_reference(x, weight, bias=None, *, stride, pad, dilation, groups):
-    n = x.shape[0]
     patches = _patches(x, weight.shape[2:], stride, pad, dilation)
-    h, w = patches.shape[2:4]
-    columns = patches.transpose(0, 1, 4, 5, 2, 3).reshape(n, groups, -1, h * w)
+    n, channels, h, w = patches.shape[:4]
     kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
-    result = (kernels @ columns).reshape(n, weight.shape[0], h, w)
+    result = np.empty((n, weight.shape[0], h, w), np.result_type(x, weight))
+    rows = max(1, _PATCH_NUMBERS // (n * channels * prod(weight.shape[2:]) * w))
+    for first in range(0, h, rows):
+        part = patches[:, :, first : first + rows].transpose(0, 1, 4, 5, 2, 3)
+        columns = part.reshape(n, groups, -1, part.shape[4] * w)
+        result[:, :, first : first + rows] = (kernels @ columns).reshape(n, -1, part.shape[4], w)
     return result if bias is None else result + bias.reshape(1, -1, 1, 1)
 
 
