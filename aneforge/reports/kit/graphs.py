@@ -123,7 +123,9 @@ def _function(name: str) -> Any:
         raise DataError(f"experiments.json: {name}: must be the name of an op")
     if name in _OPERATORS:
         return _OPERATORS[name]
-    return next((getattr(module, name) for module in _MODULES if hasattr(module, name)), getattr(Tensor, name, None))
+    known = (getattr(module, name, None) for module in _MODULES)
+    ours = (function for function in known if getattr(function, "__module__", "").startswith("aneforge."))
+    return next(ours, getattr(Tensor, name, None))
 
 
 def inputs_of(record: Mapping[str, Any], seed: int = 0) -> dict[str, Array]:
