@@ -5,12 +5,14 @@ Addresses and strides are those that the phases chose.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+
 from aneforge.codegen.assemble import PAGE, CallerTensor, bar_numbers
 from aneforge.codegen.banks import turned_pitch
 from aneforge.codegen.memory import SCRATCH, Layout, Place
 from aneforge.codegen.plan import Scratch, TaskBuffer
 from aneforge.compiler.lower import Port
-from aneforge.compiler.plan import Name
+from aneforge.compiler.plan import Buffer, Name
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 
@@ -70,9 +72,8 @@ class Placement:
         self._merged = _merged(program)
         self._on_chip = [buffer for buffer in program.buffers if buffer.space == "l2"]
         self._pitches = self._turned(program)
-        self._ends = self._ends_by_group()
-        self._step = {layer: number for number, step in enumerate(program.schedule.steps) for layer in step}
-        tops = [end for ends in self._ends.values() for _, end in ends]
+        self._free = self._free_by_layer()
+        tops = [self._end_of(buffer) for buffer in self._on_chip]
         self._used = program.stats["memory_bytes"] + max(tops, default=0)
 
     @property
@@ -145,21 +146,35 @@ class Placement:
                 pitches[layer.buffer.number] = pitch
         return pitches
 
-    def _ends_by_group(self) -> dict[int | None, list[tuple[tuple[int, int], int]]]:
-        """When the buffers of each task group are needed, and where they end in scratch."""
-        ends: dict[int | None, list[tuple[tuple[int, int], int]]] = {}
-        for buffer in self._on_chip:
-            pitch, size = self._pitches.get(buffer.number), buffer.bytes
-            if pitch is not None:
-                size = pitch * (buffer.bytes // buffer.channel_stride)
-            if buffer.address is not None:
-                ends.setdefault(buffer.task_group, []).append((buffer.live, buffer.address + size))
-        return ends
+    def _end_of(self, buffer: Buffer) -> int:
+        """Where a buffer ends in scratch; 0 for one without a place there."""
+        pitch = self._pitches.get(buffer.number)
+        size = buffer.bytes if pitch is None else pitch * (buffer.bytes // buffer.channel_stride)
+        return 0 if buffer.address is None else buffer.address + size
+
+    def _free_by_layer(self) -> dict[int, int]:
+        """Where scratch is free behind what a layer's task group keeps there while it runs, in one pass over the
+        steps: of each group a heap has the furthest end first, and what has ended leaves it when it comes up."""
+        waiting: dict[int | None, list[Buffer]] = {}
+        for buffer in sorted(self._on_chip, key=lambda buffer_: -buffer_.live[0]):
+            waiting.setdefault(buffer.task_group, []).append(buffer)
+        alive: dict[int | None, list[tuple[int, int]]] = {group: [] for group in waiting}
+        free: dict[int, int] = {}
+        for number, step in enumerate(self._program.schedule.steps):
+            for layer in step:
+                group = self._program.layers[layer].task_group
+                later, ends = waiting.get(group, []), alive.get(group, [])
+                while later and later[-1].live[0] <= number:
+                    buffer = later.pop()
+                    heappush(ends, (-self._end_of(buffer), buffer.live[1]))
+                while ends and ends[0][1] < number:
+                    heappop(ends)
+                free[layer] = -ends[0][0] if ends else 0
+        return free
 
     def free(self, layer: ProgramLayer) -> int:
         """Where scratch is free behind what the layer's task group keeps there while the layer runs."""
-        step, ends = self._step[layer.number], self._ends.get(layer.task_group, ())
-        return max((end for (first, last), end in ends if first <= step <= last), default=0)
+        return self._free[layer.number]
 
 
 def _cuts_columns(layer: ProgramLayer) -> bool:
