@@ -56,7 +56,7 @@ template <int COUNT> static __device__ __forceinline__ void put_run(uint16_t *to
 
 /* The runs of a thread's operands and its place in the result. */
 struct Operands {
-    Run a, b, c;
+    Run a = {}, b = {}, c = {};
     uint16_t *out;
 };
 
@@ -113,7 +113,9 @@ static __device__ __forceinline__ uint16_t paired(int operation, uint16_t left, 
     }
 }
 
-template <int COUNT> static __device__ __forceinline__ void do_pairs(const Pair &job)
+/* One result for each element of a thread. */
+template <int COUNT, typename Result>
+static __device__ __forceinline__ void do_run(const Pair &job, const Result &result_of)
 {
     Operands read;
     if (!read_operands<COUNT>(job, read))
@@ -121,44 +123,36 @@ template <int COUNT> static __device__ __forceinline__ void do_pairs(const Pair 
     Run results;
 #pragma unroll
     for (int place = 0; place < COUNT; place++)
-        results.at[place] = paired(job.operation, read.a.at[place], read.b.at[place]);
+        results.at[place] = result_of(read.a.at[place], read.b.at[place], read.c.at[place]);
     put_run<COUNT>(read.out, results);
+}
+
+template <typename Result>
+static __device__ __forceinline__ void do_elements(const Pair &job, const Result &result_of)
+{
+    if (job.is_by_runs)
+        do_run<RUN>(job, result_of);
+    else
+        do_run<1>(job, result_of);
 }
 
 KERNEL(pairs, Pair)
 {
-    if (job.is_by_runs)
-        do_pairs<RUN>(job);
-    else
-        do_pairs<1>(job);
-}
-
-template <int COUNT> static __device__ __forceinline__ void do_gains(const Pair &job)
-{
-    Operands read;
-    if (!read_operands<COUNT>(job, read))
-        return;
-    Run results;
-#pragma unroll
-    for (int place = 0; place < COUNT; place++) {
-        double value = widened(read.a.at[place]) * job.gain;
-        if (job.b)
-            value *= widened(read.b.at[place]);
-        value += job.bias;
-        if (job.c)
-            value += widened(read.c.at[place]);
-        results.at[place] = narrowed(fabs(value) >= job.ceiling ? copysign(1.0 / 0.0, value) : value, false);
-    }
-    put_run<COUNT>(read.out, results);
+    do_elements(job, [&](uint16_t a, uint16_t b, uint16_t) { return paired(job.operation, a, b); });
 }
 
 /* gain * scale * x + bias + offset, with one rounding; b is the scale and c the offset where they are given. */
 KERNEL(gained, Pair)
 {
-    if (job.is_by_runs)
-        do_gains<RUN>(job);
-    else
-        do_gains<1>(job);
+    do_elements(job, [&](uint16_t a, uint16_t b, uint16_t c) {
+        double value = widened(a) * job.gain;
+        if (job.b)
+            value *= widened(b);
+        value += job.bias;
+        if (job.c)
+            value += widened(c);
+        return narrowed(fabs(value) >= job.ceiling ? copysign(1.0 / 0.0, value) : value, false);
+    });
 }
 
 struct Table {

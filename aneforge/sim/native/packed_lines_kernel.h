@@ -164,10 +164,12 @@ TARGET static void NAME(settle_pairs)(const int32_t *restrict sums, ptrdiff_t ap
     }
 }
 
-/* The four transformed operands of tiles of a padded line, of which the even and the odd numbers of two tiles in a row
- * are given (N56). */
-TARGET INLINE void NAME(turn_block)(float d[4][16], float turned[4][16])
+/* The four transformed operands of sixteen tiles of a padded line, which overlap by two numbers (N56). */
+TARGET INLINE void NAME(turn_block)(const uint16_t *in, float turned[4][16])
 {
+    float d[4][16];
+    NAME(split_block)(in, d[0], d[1]);
+    NAME(split_block)(in + 2, d[2], d[3]);
     EACH(j, 16) {
         turned[0][j] = turned_sum(d[0][j] - d[2][j]);
         turned[1][j] = turned_sum(d[1][j] + d[2][j]);
@@ -180,10 +182,8 @@ TARGET INLINE void NAME(turn_block)(float d[4][16], float turned[4][16])
 TARGET static void NAME(turn_floats)(const uint16_t *in, ptrdiff_t tiles, ptrdiff_t room, float *out)
 {
     for (ptrdiff_t first = 0; first < tiles; first += 16) {
-        float d[4][16], turned[4][16];
-        NAME(split_block)(in + 2 * first, d[0], d[1]);
-        NAME(split_block)(in + 2 * first + 2, d[2], d[3]);
-        NAME(turn_block)(d, turned);
+        float turned[4][16];
+        NAME(turn_block)(in + 2 * first, turned);
         EACH(position, 4)
             memcpy(out + position * room + first, turned[position], sizeof turned[position]);
     }
@@ -193,10 +193,8 @@ TARGET static void NAME(turn_floats)(const uint16_t *in, ptrdiff_t tiles, ptrdif
 TARGET static void NAME(turn_line)(const uint16_t *in, ptrdiff_t tiles, ptrdiff_t room, uint16_t *out)
 {
     for (ptrdiff_t first = 0; first < tiles; first += 16) {
-        float d[4][16], turned[4][16];
-        NAME(split_block)(in + 2 * first, d[0], d[1]);
-        NAME(split_block)(in + 2 * first + 2, d[2], d[3]);
-        NAME(turn_block)(d, turned);
+        float turned[4][16];
+        NAME(turn_block)(in + 2 * first, turned);
         EACH(position, 4)
             EACH(j, 16)
                 out[position * room + first + j] = short_half(turned[position][j]);
