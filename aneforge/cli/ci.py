@@ -226,7 +226,7 @@ def _print(
     if written:
         runs = [name for name, record in now.targets.items() if record.verdict.runs]
         targets = text.plural(len(now.targets), "target")
-        print(f"wrote {file}: {', '.join(now.checks)} on {targets}; the engine of {len(runs)} takes the model")
+        print(f"wrote {file}: {', '.join(now.checks)} on {targets}; {len(runs)} can run the model, whole or in part")
         for line in _missing(seen):
             print(f"  {line}")
         gone = (
